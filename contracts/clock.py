@@ -1,0 +1,38 @@
+"""Time as the contracts tell it: int64 microseconds since 1970, UTC."""
+
+from datetime import UTC, date, datetime
+
+import numpy as np
+
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+
+
+def micros(moment: datetime) -> int:
+    """The microseconds since 1970 of an aware `moment`."""
+    if moment.tzinfo is None:
+        raise ValueError(f"{moment!r} has no time zone")
+    delta = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    return (delta.days * 86_400 + delta.seconds) * SECOND + delta.microseconds
+
+
+def now() -> int:
+    """This moment in UTC microseconds."""
+    return micros(datetime.now(UTC))
+
+
+def to_datetime(at: int) -> datetime:
+    """The aware UTC datetime of `at` (UTC microseconds)."""
+    return datetime.fromtimestamp(at // SECOND, UTC).replace(microsecond=at % SECOND)
+
+
+def day_of(at: int) -> date:
+    """The UTC date of `at` (UTC microseconds)."""
+    return to_datetime(at).date()
+
+
+def days_of(at_N: np.ndarray) -> np.ndarray:
+    """The UTC dates, as `datetime64[D]` (N,), of UTC microseconds (N,)."""
+    return np.asarray(at_N, dtype="datetime64[us]").astype("datetime64[D]")

@@ -1,0 +1,64 @@
+"""Files that are either whole or absent: atomic replace, content hashes, canonical JSON."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from contracts.errors import BadInput
+
+
+def sync_directory(path: Path) -> None:
+    """Makes renames inside `path` survive a crash of the machine."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Puts `content` at `path`: a reader sees the old file or the new one, whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_directory(path.parent)
+
+
+def canonical_json(value: Any) -> bytes:
+    """The same bytes for the same value: sorted keys, two-space indent, final newline."""
+    return (json.dumps(value, sort_keys=True, indent=2, default=str) + "\n").encode()
+
+
+def read_json(path: Path) -> Any:
+    """The parsed file; `BadInput` names the file when it is absent or is not JSON."""
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        raise BadInput(f"{path} does not exist") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} is not valid JSON: {error}") from None
+
+
+def hash_bytes(content: bytes) -> str:
+    """Sha-256 of `content`, hexadecimal."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def hash_file(path: Path) -> str:
+    """Sha-256 of the file's bytes, hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def hash_value(value: Any) -> str:
+    """Sha-256 of the canonical JSON of `value`, hexadecimal."""
+    return hash_bytes(canonical_json(value))

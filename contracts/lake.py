@@ -1,0 +1,142 @@
+"""The lake: Parquet partitioned by UTC day, each table behind one manifest that is replaced atomically.
+
+A table is `<root>/<name>/manifest.json` plus `<root>/<name>/dt=YYYY-MM-DD/<content hash>.parquet`. Readers follow the
+manifest alone, so they never see half a write; a writer killed at any moment leaves the old manifest in force, and
+files that no manifest names are swept by the next write. The same rows give the same bytes.
+"""
+
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+import pyarrow.parquet as pq
+
+from contracts.clock import day_of, days_of
+from contracts.errors import BadInput
+from contracts.files import canonical_json, hash_bytes, hash_value, read_json, write_atomically
+from contracts.tables import TableSpec
+
+
+@dataclass(frozen=True)
+class TableManifest:
+    """What a table holds: rows, schema and content hashes, the hashes of what it was made from, files per day."""
+
+    name: str
+    rows: int
+    schema_hash: str
+    content_hash: str
+    parents: dict[str, str]
+    days: dict[str, dict]
+
+
+def _schema_hash(schema: pa.Schema) -> str:
+    return hash_value([[field.name, str(field.type), field.nullable] for field in schema])
+
+
+def conform(table: pa.Table, spec: TableSpec) -> pa.Table:
+    """`table` with exactly the columns, types and nullability of `spec`; `BadInput` names what does not fit."""
+    missing = [field.name for field in spec.schema if field.name not in table.column_names]
+    if missing:
+        raise BadInput(f"table {spec.name} lacks column {', '.join(missing)}")
+    columns = []
+    for field in spec.schema:
+        column = table[field.name]
+        if not field.nullable and column.null_count:
+            raise BadInput(f"table {spec.name}: column {field.name} has {column.null_count} empty values")
+        try:
+            columns.append(column.cast(field.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise BadInput(f"table {spec.name}: column {field.name} is {column.type}, not {field.type}: {error}") from None
+    return pa.Table.from_arrays(columns, schema=spec.schema)
+
+
+class Lake:
+    """Tables under one folder."""
+
+    def __init__(self, root: Path):
+        self.root = Path(root)
+
+    def exists(self, spec: TableSpec) -> bool:
+        """Whether the table was ever written."""
+        return (self.root / spec.name / "manifest.json").is_file()
+
+    def manifest(self, spec: TableSpec) -> TableManifest:
+        """The table's manifest; `BadInput` when the table was never written."""
+        path = self.root / spec.name / "manifest.json"
+        if not path.is_file():
+            raise BadInput(f"table {spec.name} is not in {self.root}: run the step that writes it first")
+        return TableManifest(**read_json(path))
+
+    def write(self, spec: TableSpec, table: pa.Table, *, parents: dict[str, str] | None = None,
+              keep_other_days: bool = False) -> TableManifest:  # fmt: skip
+        """Replaces the table by `table`, or, with `keep_other_days`, only the days that `table` has rows of.
+
+        Rows are put in the spec's order, so a re-run with the same rows writes the same bytes.
+        """
+        table = conform(table, spec).sort_by([(name, "ascending") for name in spec.order])
+        day_N = days_of(table[spec.day_column].to_numpy())
+        folder = self.root / spec.name
+        days = dict(self.manifest(spec).days) if keep_other_days and self.exists(spec) else {}
+        for day in np.unique(day_N):
+            rows = table.filter(pa.array(day_N == day))
+            sink = io.BytesIO()
+            pq.write_table(rows.combine_chunks(), sink, compression="zstd", write_statistics=True)
+            content = sink.getvalue()
+            digest = hash_bytes(content)
+            path = folder / f"dt={day}" / f"{digest[:32]}.parquet"
+            if not path.is_file():
+                write_atomically(path, content)
+            days[str(day)] = {"file": f"dt={day}/{path.name}", "rows": rows.num_rows, "hash": digest}
+        days = dict(sorted(days.items()))
+        schema_hash = _schema_hash(spec.schema)
+        manifest = TableManifest(
+            name=spec.name, rows=sum(day["rows"] for day in days.values()), schema_hash=schema_hash,
+            content_hash=hash_value([schema_hash, {day: entry["hash"] for day, entry in days.items()}]),
+            parents=dict(sorted((parents or {}).items())), days=days,
+        )  # fmt: skip
+        write_atomically(folder / "manifest.json", canonical_json(manifest.__dict__))
+        self._sweep(folder, {entry["file"] for entry in days.values()})
+        return manifest
+
+    def _sweep(self, folder: Path, kept: set[str]) -> None:
+        for path in folder.glob("dt=*/*"):
+            if f"{path.parent.name}/{path.name}" not in kept:
+                path.unlink(missing_ok=True)
+        for path in folder.glob("dt=*"):
+            if not any(path.iterdir()):
+                path.rmdir()
+
+    def files(self, spec: TableSpec, start: int | None = None, end: int | None = None) -> list[str]:
+        """The Parquet files whose day overlaps [start, end) (UTC microseconds); for readers such as Spark."""
+        days = self.manifest(spec).days
+        first = str(day_of(start)) if start is not None else ""
+        last = str(day_of(end - 1)) if end is not None else "9999-12-31"
+        return [str(self.root / spec.name / entry["file"]) for day, entry in days.items() if first <= day <= last]
+
+    def read(self, spec: TableSpec, columns: Sequence[str] | None = None, start: int | None = None,
+             end: int | None = None) -> pa.Table:  # fmt: skip
+        """Rows with start <= day column < end (UTC microseconds), in the spec's order within each day."""
+        names = list(columns) if columns is not None else spec.schema.names
+        unknown = [name for name in names if name not in spec.schema.names]
+        if unknown:
+            raise BadInput(f"table {spec.name} has no column {', '.join(unknown)}")
+        files = self.files(spec, start, end)
+        if not files:
+            return spec.schema.empty_table().select(names)
+        condition = None
+        if start is not None:
+            condition = pc.field(spec.day_column) >= start
+        if end is not None:
+            before = pc.field(spec.day_column) < end
+            condition = before if condition is None else condition & before
+        return pads.dataset(files, schema=spec.schema).to_table(columns=names, filter=condition)
+
+
+def content_hashes(lake: Lake, specs: Iterable[TableSpec]) -> dict[str, str]:
+    """Table name -> content hash, for a `parents` entry; tables never written are left out."""
+    return {spec.name: lake.manifest(spec).content_hash for spec in specs if lake.exists(spec)}
