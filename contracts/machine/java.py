@@ -5,6 +5,7 @@ wheel has not and refuses to start. For such a Java a JAVA_HOME folder of our ow
 that drops that one argument and hands over to the real one. Spark runs without the module.
 """
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -48,7 +49,7 @@ class Java:
 
     @property
     def major(self) -> int:
-        return int(self.version.split(".")[0])
+        return _major(self.version)
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,9 @@ def launcher_home(executable: Path, cache: Path | None = None) -> Path:
     real_home = executable.parent.parent
     for entry in ("lib", "conf", "legal", "release"):
         link = home / entry
-        if (real_home / entry).exists() and not link.is_symlink():
-            link.symlink_to(real_home / entry)
+        if (real_home / entry).exists():
+            with contextlib.suppress(FileExistsError):
+                link.symlink_to(real_home / entry)
     # Written aside and moved, so a second process never runs half a script.
     handle, aside = tempfile.mkstemp(dir=java.parent)
     with os.fdopen(handle, "w") as file:
@@ -126,7 +128,7 @@ def _usable(executable: Path, source: str, refused: list[str]) -> Java | None:
     if probe is None:
         refused.append(f"{source} names {executable}, which is no working java")
         return None
-    if int(probe.version.split(".")[0]) < OLDEST_MAJOR:
+    if _major(probe.version) < OLDEST_MAJOR:
         refused.append(f"{source} has Java {probe.version}")
         return None
     home = probe.home if probe.has_vector else launcher_home(probe.home / "bin" / "java")
@@ -137,7 +139,11 @@ def _probe(executable: Path) -> _Probe | None:
     """Asks a Java for its real home, version and modules; None when it does not answer."""
     try:
         settings = subprocess.run(
-            [executable, "-XshowSettings:properties", "-version"], capture_output=True, text=True, timeout=60, check=True
+            [executable, "-XshowSettings:properties", "-version"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
         ).stderr
         home = re.search(r"^\s*java\.home = (.+)$", settings, re.MULTILINE)
         version = re.search(r"^\s*java\.version = (\S+)$", settings, re.MULTILINE)
@@ -148,9 +154,13 @@ def _probe(executable: Path) -> _Probe | None:
         ).stdout
     except (OSError, subprocess.SubprocessError):
         return None
-    # Java 8 calls itself 1.8
-    named = version.group(1).removeprefix("1.") if version.group(1).startswith("1.") else version.group(1)
-    return _Probe(home=Path(home.group(1).strip()), version=named, has_vector=VECTOR_MODULE in modules)
+    return _Probe(home=Path(home.group(1).strip()), version=version.group(1), has_vector=VECTOR_MODULE in modules)
+
+
+def _major(version: str) -> int:
+    """The major number of "17.0.15", "25-ea" or, as Java 8 still writes it, "1.8.0_392"."""
+    numbers = [int(number) for number in re.findall(r"\d+", version)]
+    return numbers[1] if numbers[0] == 1 and len(numbers) > 1 else numbers[0]
 
 
 def _cache_folder() -> Path:

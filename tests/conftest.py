@@ -1,0 +1,54 @@
+"""What the tests share: the real datasets, a real Redis server, one Spark session, a seeded generator."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real datasets: FEEDLOOP_SHARED, else ../shared/data beside the checkout."""
+    named = os.environ.get("FEEDLOOP_SHARED")
+    folder = Path(named) if named else ROOT.parent / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip(f"no real datasets at {folder}; set FEEDLOOP_SHARED to a folder that has them")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A real server process of this test run's own; never the one that REDIS_URL names, since tests empty it."""
+    from contracts.machine.redis_server import RedisServer
+
+    with RedisServer(tmp_path_factory.mktemp("redis")) as server:
+        yield server.url
+
+
+@pytest.fixture
+def redis_client(redis_url: str) -> Iterator["object"]:
+    """A client of the run's server, which is empty when the test begins."""
+    import redis
+
+    client = redis.Redis.from_url(redis_url)
+    client.flushall()
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator["object"]:
+    """The one Spark session of the test run: a start takes as long as many tests."""
+    session = pytest.importorskip("pipelines.spark", reason="the pipelines are not here yet").session()
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """Randomness with a seed: the same test draws the same numbers."""
+    return np.random.default_rng(20240601)
