@@ -77,7 +77,9 @@ class ArtifactStore:
 
     def versions(self, kind: str) -> list[str]:
         """All whole versions of `kind`, oldest first."""
-        folders = [path.parent for path in (self.root / kind).glob("*/manifest.json") if not path.parent.name.startswith(".")]
+        folders = [
+            path.parent for path in (self.root / kind).glob("*/manifest.json") if not path.parent.name.startswith(".")
+        ]
         return [path.name for path in sorted(folders, key=lambda path: path.stat().st_mtime_ns)]
 
     def load(self, kind: str, version: str | None = None) -> Artifact:
@@ -90,7 +92,9 @@ class ArtifactStore:
             version = current.read_text().strip()
         path = home / version
         if not (path / "manifest.json").is_file():
-            raise BadInput(f"{kind} artifact {version} is not in {home}; there are: {', '.join(self.versions(kind)) or 'none'}")
+            raise BadInput(
+                f"{kind} artifact {version} is not in {home}; there are: {', '.join(self.versions(kind)) or 'none'}"
+            )
         record = read_json(path / "manifest.json")
         return Artifact(path=path, **record)
 
@@ -98,7 +102,9 @@ class ArtifactStore:
         """`BadInput` that names the first file whose bytes are not those of the manifest."""
         for name, digest in artifact.files.items():
             if hash_file(artifact.file(name)) != digest:
-                raise BadInput(f"artifact {artifact.kind} {artifact.version}: file {name} was changed after it was written")
+                raise BadInput(
+                    f"artifact {artifact.kind} {artifact.version}: file {name} was changed after it was written"
+                )
 
 
 def _alive(process_id: int) -> bool:

@@ -53,7 +53,14 @@ class Family:
         return [part.name for part in (*self.counters, *self.latests)].index(name)
 
 
-_KINDS = {"views": "view", "clicks": "click", "likes": "like", "comments": "comment", "shares": "share", "hides": "hide"}
+_KINDS = {
+    "views": "view",
+    "clicks": "click",
+    "likes": "like",
+    "comments": "comment",
+    "shares": "share",
+    "hides": "hide",
+}
 
 
 def _per_kind(days: int, *names: str) -> tuple[Counter, ...]:
@@ -99,9 +106,13 @@ class Feature:
     prerank: bool = True
 
 
-def _counters(prefix: str, entity: str, family: str, key: tuple[str, ...], *, prerank: bool = True) -> tuple[Feature, ...]:
+def _counters(
+    prefix: str, entity: str, family: str, key: tuple[str, ...], *, prerank: bool = True
+) -> tuple[Feature, ...]:
     return tuple(
-        Feature(f"{prefix}_{counter.name}", entity, 0.0, counter=(family, counter.name), key=key, log=True, prerank=prerank)
+        Feature(
+            f"{prefix}_{counter.name}", entity, 0.0, counter=(family, counter.name), key=key, log=True, prerank=prerank
+        )
         for counter in FAMILIES[family].counters
     )
 
@@ -169,7 +180,13 @@ class Ratio:
     prerank: bool = True
 
 
-_RATES = {"click": ("clicks", 0.15), "like": ("likes", 0.05), "comment": ("comments", 0.02), "share": ("shares", 0.01), "hide": ("hides", 0.01)}
+_RATES = {
+    "click": ("clicks", 0.15),
+    "like": ("likes", 0.05),
+    "comment": ("comments", 0.02),
+    "share": ("shares", 0.01),
+    "hide": ("hides", 0.01),
+}
 RATIOS = tuple(
     Ratio(f"{prefix}_{task}_rate", f"{prefix}_{counter}_{days}d", f"{prefix}_views_{days}d", prior, 5.0, prerank)
     for prefix, days, prerank in (("tie", 14, True), ("author", 7, True), ("post", 2, True), ("taste", 14, False), ("viewer", 7, False))
@@ -208,7 +225,8 @@ def assemble(columns: Mapping[str, np.ndarray]) -> np.ndarray:
     raw_FN = [np.asarray(columns[name], dtype=np.float64) for name in FEATURE_NAMES]
     index = {name: i for i, name in enumerate(FEATURE_NAMES)}
     rates_RN = [
-        (raw_FN[index[r.numerator]] + r.prior * r.strength) / (raw_FN[index[r.denominator]] + r.strength) for r in RATIOS
+        (raw_FN[index[r.numerator]] + r.prior * r.strength) / (raw_FN[index[r.denominator]] + r.strength)
+        for r in RATIOS
     ]
     inputs_NF = np.stack([*raw_FN, *rates_RN], axis=1)
     bad = ~np.isfinite(inputs_NF)

@@ -51,7 +51,9 @@ def conform(table: pa.Table, spec: TableSpec) -> pa.Table:
         try:
             columns.append(column.cast(field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise BadInput(f"table {spec.name}: column {field.name} is {column.type}, not {field.type}: {error}") from None
+            raise BadInput(
+                f"table {spec.name}: column {field.name} is {column.type}, not {field.type}: {error}"
+            ) from None
     return pa.Table.from_arrays(columns, schema=spec.schema)
 
 

@@ -19,7 +19,9 @@ class TimeSplit:
         for earlier, later in (("train", "validation"), ("validation", "test")):
             gap = getattr(self, later)[0] - getattr(self, earlier)[1]
             if gap < self.window_us:
-                raise BadInput(f"{earlier} and {later} are {gap} us apart, less than the attribution window of {self.window_us} us")
+                raise BadInput(
+                    f"{earlier} and {later} are {gap} us apart, less than the attribution window of {self.window_us} us"
+                )
         for name in ("train", "validation", "test"):
             start, end = getattr(self, name)
             if end <= start:
@@ -35,14 +37,18 @@ class TimeSplit:
         return cls(*(tuple(record[name]) for name in ("train", "validation", "test")), window_us=record["window_us"])
 
 
-def split_log(start: int, end: int, window_us: int, *, validation_share: float = 0.15, test_share: float = 0.25) -> TimeSplit:
+def split_log(
+    start: int, end: int, window_us: int, *, validation_share: float = 0.15, test_share: float = 0.25
+) -> TimeSplit:
     """The split of a log [start, end): shares of the time that is left after two gaps and the last open window.
 
     Edges lie on UTC midnights when the log spans ten days or more. `BadInput` when the log is too short.
     """
     usable = (end - start) - 3 * window_us
     if usable <= 0:
-        raise BadInput(f"a log of {(end - start) / DAY:.2f} days is too short for three windows and gaps of {window_us / DAY:.2f} days")
+        raise BadInput(
+            f"a log of {(end - start) / DAY:.2f} days is too short for three windows and gaps of {window_us / DAY:.2f} days"
+        )
     step = DAY if end - start >= 10 * DAY else 1
 
     def down(at: float) -> int:
@@ -52,4 +58,6 @@ def split_log(start: int, end: int, window_us: int, *, validation_share: float =
     test_start = down(test_end - test_share * usable)
     validation_end = test_start - window_us
     validation_start = down(validation_end - validation_share * usable)
-    return TimeSplit((start, validation_start - window_us), (validation_start, validation_end), (test_start, test_end), window_us)
+    return TimeSplit(
+        (start, validation_start - window_us), (validation_start, validation_end), (test_start, test_end), window_us
+    )

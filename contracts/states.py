@@ -13,7 +13,13 @@ def state_table(family: Family) -> TableSpec:
     written together lie on different UTC days.
     """
     keys = [pa.field(name, pa.int32() if name == "topic" else pa.int64(), nullable=False) for name in family.key]
-    schema = pa.schema([pa.field("as_of", pa.int64(), nullable=False), *keys, pa.field("values", pa.list_(pa.float64()), nullable=False)])
+    schema = pa.schema(
+        [
+            pa.field("as_of", pa.int64(), nullable=False),
+            *keys,
+            pa.field("values", pa.list_(pa.float64()), nullable=False),
+        ]
+    )
     return TableSpec(f"state_{family.name}", schema, "as_of", ("as_of", *family.key))
 
 

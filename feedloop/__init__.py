@@ -1,0 +1,1 @@
+"""Front door: the command line and the whole loop in one call."""

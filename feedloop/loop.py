@@ -1,0 +1,120 @@
+"""The whole loop in one call: log -> features -> samples -> models -> replay -> published feed, and a summary of it."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from contracts.tables import TABLES
+from contracts.workspace import Workspace
+from feedloop.memory import watched
+from feedloop.stage_record import StageRecord
+
+
+@dataclass(frozen=True)
+class LoopSettings:
+    """`source` "environment" simulates; any other name is an adapter of `pipelines.sources` and needs `path`."""
+
+    source: str = "environment"
+    path: Path | None = None
+    users: int = 2000
+    days: int = 28
+    seed: int = 7
+
+
+def run_loop(workspace: Workspace, settings: LoopSettings, redis_url: str, *, fresh: bool = False) -> dict[str, Any]:
+    """Runs every stage through `publish`; the summary is what `feedloop demo --json` prints."""
+    record = StageRecord(workspace, fresh=fresh)
+    begun = time.perf_counter()
+    with watched() as peak:
+        _bring_log(workspace, settings, record)
+        _prepare_samples(workspace, record)
+        _train(workspace, record)
+        _judge(workspace, record)
+        publication = _publish(workspace, redis_url, record)
+        feed = _sample_feed(workspace, redis_url)
+    dataset = workspace.dataset()
+    return {
+        "source": dataset.source,
+        "rows": {
+            name: workspace.lake.manifest(spec).rows for name, spec in TABLES.items() if workspace.lake.exists(spec)
+        },
+        "counts": dataset.counts,
+        "recall_at_100": record.reports["train-recall"]["recall_at_100"],
+        "auc": record.reports["train-ranker"]["auc"],
+        "auc_logistic_regression": record.reports["train-ranker"]["auc_logistic_regression"],
+        "replay": record.reports["replay"]["policies"],
+        "report": record.reports["replay"]["report"],
+        "published": publication,
+        "sample_feed": feed,
+        "seconds": {**record.seconds, "all": round(time.perf_counter() - begun, 2)},
+        "reused": record.reused,
+        "peak_memory_gb": round(peak.bytes / 1e9, 3),
+    }
+
+
+def _bring_log(workspace: Workspace, settings: LoopSettings, record: StageRecord) -> None:
+    from pipelines.sources import SOURCES, fingerprint
+
+    if settings.source == "environment":
+        from simulator.environment import EnvironmentSettings, simulate
+
+        sizes = {"users": settings.users, "days": settings.days, "seed": settings.seed}
+        record.run(
+            "log", lambda: simulate(workspace, EnvironmentSettings(**sizes)), settings=sizes, rooms=("simulator",)
+        )
+    else:
+        path = Path(settings.path or "")
+        record.run("log", lambda: SOURCES[settings.source](path, workspace), rooms=("pipelines",),
+                   settings={"source": settings.source, "files": fingerprint(path)})  # fmt: skip
+
+
+def _prepare_samples(workspace: Workspace, record: StageRecord) -> None:
+    from pipelines import spark
+    from pipelines.features import build_states
+    from pipelines.samples import build_samples
+
+    record.run(
+        "features", lambda: build_states(workspace, spark.session()), settings={}, rooms=("pipelines",), after=("log",)
+    )
+    record.run(
+        "samples", lambda: build_samples(workspace, spark.session()), settings={}, rooms=("pipelines",), after=("log",)
+    )
+    spark.stop()
+
+
+def _train(workspace: Workspace, record: StageRecord) -> None:
+    from ranking.prerank import train_prerank
+    from ranking.train import train_ranker
+    from recall.train import train_recall
+
+    record.run("train-recall", lambda: train_recall(workspace), settings={}, rooms=("recall",), after=("log",))
+    record.run("train-prerank", lambda: train_prerank(workspace), settings={}, rooms=("ranking",), after=("samples",))
+    record.run(
+        "train-ranker",
+        lambda: train_ranker(workspace),
+        settings={},
+        rooms=("ranking", "distributed"),
+        after=("samples",),
+    )
+
+
+def _judge(workspace: Workspace, record: StageRecord) -> None:
+    from simulator.replay import replay
+
+    record.run("replay", lambda: replay(workspace), settings={}, rooms=("simulator", "serving", "recall", "ranking"),
+               after=("features", "samples", "train-recall", "train-prerank", "train-ranker"))  # fmt: skip
+
+
+def _publish(workspace: Workspace, redis_url: str, record: StageRecord) -> dict[str, Any]:
+    from serving.publish import publish
+
+    # Never reused: the server may be another one than last time, or empty.
+    begun = time.perf_counter()
+    report = publish(workspace, redis_url)
+    record.seconds["publish"] = round(time.perf_counter() - begun, 2)
+    return report
+
+
+def _sample_feed(workspace: Workspace, redis_url: str) -> dict[str, Any]:
+    raise NotImplementedError

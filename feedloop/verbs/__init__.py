@@ -1,0 +1,1 @@
+"""One file per group of verbs; each calls the front door of one room."""

@@ -1,0 +1,59 @@
+"""Verbs that make and prepare logs: ingest, simulate, features, samples."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from contracts.errors import BadInput
+from contracts.workspace import Workspace
+from feedloop.console import exclusive, verb
+
+
+@click.command("ingest")
+@click.argument("source")
+@click.argument("path", type=click.Path(path_type=Path))
+@verb
+def ingest_verb(workspace: Workspace, source: str, path: Path) -> dict[str, Any]:
+    """Reads the log at PATH, laid out as SOURCE says, into the lake."""
+    from pipelines.sources import SOURCES
+
+    if source not in SOURCES:
+        raise BadInput(f"unknown source {source!r}; there are: {', '.join(SOURCES)}")
+    with exclusive(workspace):
+        return SOURCES[source](path, workspace)
+
+
+@click.command("simulate")
+@click.option("--users", type=int, default=2000, show_default=True, help="People in the environment.")
+@click.option("--days", type=int, default=28, show_default=True, help="Days of log.")
+@click.option("--seed", type=int, default=7, show_default=True, help="The same seed gives the same bytes.")
+@verb
+def simulate_verb(workspace: Workspace, **options: int) -> dict[str, Any]:
+    """Lets the behaviour environment write a log with positions and propensities into the lake."""
+    from simulator.environment import EnvironmentSettings, simulate
+
+    with exclusive(workspace):
+        return simulate(workspace, EnvironmentSettings(**options))
+
+
+@click.command("features")
+@verb
+def features_verb(workspace: Workspace) -> dict[str, Any]:
+    """Spark: the state of every counter family, as replay and publish need it."""
+    from pipelines.features import build_states
+    from pipelines.spark import session
+
+    with exclusive(workspace):
+        return build_states(workspace, session())
+
+
+@click.command("samples")
+@verb
+def samples_verb(workspace: Workspace) -> dict[str, Any]:
+    """Spark: one row per impression with features as of that moment and labels from closed windows."""
+    from pipelines.samples import build_samples
+    from pipelines.spark import session
+
+    with exclusive(workspace):
+        return build_samples(workspace, session())

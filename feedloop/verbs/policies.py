@@ -1,0 +1,62 @@
+"""Verbs that judge and deliver policies: replay, publish, rollback, serve."""
+
+from typing import Any
+
+import click
+
+from contracts.machine.redis_server import RedisSettings, ensure
+from contracts.workspace import Workspace
+from feedloop.console import exclusive, verb
+
+redis_option = click.option("--redis-url", envvar="REDIS_URL", default="",
+                            help="A Redis server that runs already. Default: one of the workspace's own.")  # fmt: skip
+
+
+def redis_of(workspace: Workspace, redis_url: str = "") -> str:
+    """The URL to use: the given one (which must answer), else that of the workspace's own server, started if need be."""
+    return ensure(workspace.run / "redis", RedisSettings(url=redis_url) if redis_url else None)
+
+
+@click.command("replay")
+@verb
+def replay_verb(workspace: Workspace) -> dict[str, Any]:
+    """Judges the policies on the logged test window; writes reports/replay.html and reports/replay.json."""
+    from simulator.replay import replay
+
+    with exclusive(workspace):
+        return replay(workspace)
+
+
+@click.command("publish")
+@redis_option
+@verb
+def publish_verb(workspace: Workspace, redis_url: str) -> dict[str, Any]:
+    """Puts features, posts, graph and recall lists into Redis as one version, switched to at once."""
+    from serving.publish import publish
+
+    with exclusive(workspace):
+        return publish(workspace, redis_of(workspace, redis_url))
+
+
+@click.command("rollback")
+@redis_option
+@verb
+def rollback_verb(workspace: Workspace, redis_url: str) -> dict[str, Any]:
+    """Switches serving back to the version before the present one."""
+    from serving.publish import rollback
+
+    with exclusive(workspace):
+        return rollback(workspace, redis_of(workspace, redis_url))
+
+
+@click.command("serve")
+@redis_option
+@click.option("--host", default="127.0.0.1", show_default=True)
+@click.option("--port", type=click.IntRange(1, 65535), default=8080, show_default=True)
+@verb
+def serve_verb(workspace: Workspace, redis_url: str, host: str, port: int) -> dict[str, Any]:
+    """The feed API and its page, until interrupted."""
+    from serving.api import serve
+
+    serve(workspace, redis_of(workspace, redis_url), host=host, port=port)
+    return {"served": f"http://{host}:{port}/"}
