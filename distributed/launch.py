@@ -1,0 +1,188 @@
+"""Starts local ranks, or joins those that torchrun or a scheduler started, and sees that all end together."""
+
+import contextlib
+import datetime
+import multiprocessing as mp
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from multiprocessing import connection
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from distributed.errors import LayoutError, RankFailed
+from distributed.rank import Rank
+
+_LOOPBACK = "127.0.0.1"
+_SPEAK_UP_S = 2.0
+"""How long the other ranks get to say their own reason after the first one failed, before they are ended."""
+
+_LOST_PEER = ("closed by peer", "reset by peer", "Timed out waiting", "Broken pipe")
+"""How gloo words the loss of another rank."""
+
+
+def launch(
+    worker: Callable[..., Any], arguments: Sequence[Any] = (), nproc: int = 1, *, timeout_s: float = 60.0
+) -> list[Any]:
+    """Runs `worker(rank, *arguments)` on `nproc` ranks and returns their results in rank order.
+
+    One rank runs in this process. More run in processes of their own (forkserver), over gloo on loopback, or NCCL when
+    there is a GPU for each. Under torchrun (RANK and WORLD_SIZE set) this process joins as the rank it is told to be,
+    and the list holds its own result alone. `timeout_s` bounds each collective, not the run. `worker` and `arguments`
+    must be picklable.
+
+    Raises `RankFailed` when a rank fails (the others are stopped first); with one rank, what the worker raised.
+    """
+    if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
+        return [_join_given(worker, arguments, nproc, timeout_s)]
+    if nproc < 1:
+        raise LayoutError(f"cannot start {nproc} ranks; there must be at least 1")
+    if nproc == 1:
+        return [worker(Rank(device=_device(0, 1)), *arguments)]
+    return _start_local(worker, arguments, nproc, timeout_s)
+
+
+def given_world_size(nproc: int) -> int:
+    """The ranks there will be: those of torchrun when it started this process, else `nproc`."""
+    return int(os.environ["WORLD_SIZE"]) if "RANK" in os.environ and "WORLD_SIZE" in os.environ else nproc
+
+
+def _device(local_index: int, local_ranks: int) -> torch.device:
+    if torch.cuda.is_available() and torch.cuda.device_count() >= local_ranks:
+        return torch.device("cuda", local_index)
+    return torch.device("cpu")
+
+
+def _join_given(worker: Callable[..., Any], arguments: Sequence[Any], nproc: int, timeout_s: float) -> Any:
+    world_size = int(os.environ["WORLD_SIZE"])
+    if nproc not in (1, world_size):
+        raise LayoutError(f"{nproc} ranks were asked for, but the launcher of this process started {world_size}")
+    local_index = int(os.environ.get("LOCAL_RANK", "0"))
+    local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    rank = Rank(int(os.environ["RANK"]), world_size, _device(local_index, local_ranks))
+    if world_size == 1:
+        return worker(rank, *arguments)
+    with _group(rank, timeout_s, {"init_method": "env://"}):
+        return worker(rank, *arguments)
+
+
+@contextlib.contextmanager
+def _group(rank: Rank, timeout_s: float, meeting: dict[str, Any]):
+    if rank.device.type == "cuda":
+        torch.cuda.set_device(rank.device)
+    dist.init_process_group(
+        "nccl" if rank.device.type == "cuda" else "gloo", rank=rank.index, world_size=rank.world_size,
+        timeout=datetime.timedelta(seconds=timeout_s), **meeting,
+    )  # fmt: skip
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def _start_local(worker: Callable[..., Any], arguments: Sequence[Any], nproc: int, timeout_s: float) -> list[Any]:
+    # The store lives here, on a port that the system picked, so that no other process can take it in between.
+    store = dist.TCPStore(_LOOPBACK, 0, is_master=True, wait_for_workers=False)
+    context = mp.get_context("forkserver")
+    context.set_forkserver_preload(["torch", "torch.distributed"])
+    processes: list[BaseProcess] = []
+    pipes: list[connection.Connection] = []
+    try:
+        for index in range(nproc):
+            here, there = context.Pipe(duplex=False)
+            process = context.Process(
+                target=_run_rank,
+                args=(there, worker, tuple(arguments), index, nproc, store.port, timeout_s),
+                daemon=True,
+            )
+            process.start()
+            there.close()
+            processes.append(process)
+            pipes.append(here)
+        return _collect(processes, pipes)
+    finally:
+        _end(processes)
+        for pipe in pipes:
+            pipe.close()
+
+
+def _run_rank(pipe: connection.Connection, worker: Callable[..., Any], arguments: tuple, index: int, nproc: int,
+              port: int, timeout_s: float) -> None:  # fmt: skip
+    _die_with_parent()
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // nproc))
+    if sys.platform == "linux":
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    try:
+        rank = Rank(index, nproc, _device(index, nproc))
+        store = dist.TCPStore(_LOOPBACK, port, is_master=False, timeout=datetime.timedelta(seconds=timeout_s))
+        with _group(rank, timeout_s, {"store": store}):
+            # Plain pickle: torch's own would share tensors through this process, which is about to end.
+            pipe.send_bytes(pickle.dumps(("done", worker(rank, *arguments))))
+    except BaseException as error:
+        lost_peer = isinstance(error, dist.DistError) or any(words in str(error) for words in _LOST_PEER)
+        reason = traceback.format_exception_only(error)[-1].strip().splitlines()[0]
+        pipe.send_bytes(pickle.dumps(("lost peer" if lost_peer else "failed", reason)))
+
+
+def _die_with_parent() -> None:
+    parent = mp.parent_process()
+    if parent is not None:
+
+        def follow() -> None:
+            parent.join()
+            os._exit(1)
+
+        threading.Thread(target=follow, daemon=True).start()
+
+
+def _collect(processes: list[BaseProcess], pipes: list[connection.Connection]) -> list[Any]:
+    """All results in rank order; on the first failure waits briefly for the others' reasons and raises the first cause."""
+    results: dict[int, Any] = {}
+    failures: dict[int, tuple[str, str]] = {}
+    waiting = dict(enumerate(pipes))
+    deadline: float | None = None
+    while waiting and (deadline is None or time.monotonic() < deadline):
+        ready = connection.wait(
+            list(waiting.values()), None if deadline is None else max(0.0, deadline - time.monotonic())
+        )
+        for index in [index for index, pipe in waiting.items() if pipe in ready]:
+            try:
+                kind, content = pickle.loads(waiting.pop(index).recv_bytes())
+            except EOFError:
+                processes[index].join()
+                kind, content = "died", _how_it_died(processes[index].exitcode)
+            if kind == "done":
+                results[index] = content
+            else:
+                failures[index] = (kind, content)
+                deadline = deadline or time.monotonic() + _SPEAK_UP_S
+    if failures:
+        # A rank that only lost its peer is a consequence; the one that died or raised is the cause.
+        index, (_, reason) = min(failures.items(), key=lambda item: (item[1][0] == "lost peer", item[0]))
+        raise RankFailed(f"rank {index} of {len(processes)} failed and the others were stopped: {reason}")
+    return [results[index] for index in range(len(processes))]
+
+
+def _how_it_died(exit_code: int | None) -> str:
+    if exit_code is not None and exit_code < 0:
+        return f"its process was killed by {signal.Signals(-exit_code).name}"
+    return f"its process ended with exit code {exit_code} and no result"
+
+
+def _end(processes: list[BaseProcess]) -> None:
+    for process in processes:
+        if process.is_alive():
+            process.terminate()
+    for process in processes:
+        process.join(5)
+        if process.is_alive():
+            process.kill()
+            process.join()

@@ -1,0 +1,58 @@
+"""Ranks start together, answer in order, and end together."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from distributed import LayoutError, RankFailed, launch
+from tests.distributed.workers import die_on, fail_on, ranks_and_sum
+
+
+def test_results_come_in_rank_order_and_collectives_reach_all():
+    assert launch(ranks_and_sum, (10,), 3) == [(0, 33.0), (1, 33.0), (2, 33.0)]
+
+
+def test_one_rank_runs_in_this_process():
+    assert launch(lambda rank: os.getpid(), (), 1) == [os.getpid()]
+
+
+def test_a_failing_rank_stops_the_others_and_is_named_with_its_reason():
+    begun = time.monotonic()
+    with pytest.raises(RankFailed, match="rank 1 of 2 failed .*: ValueError: row 17 of rank 1 is broken"):
+        launch(fail_on, (1,), 2)
+    assert time.monotonic() - begun < 60, "the other rank was waited for until its time-out"
+
+
+def test_a_killed_rank_stops_the_others_and_is_named_with_its_signal():
+    with pytest.raises(RankFailed, match="rank 1 of 3 failed .*: its process was killed by SIGKILL"):
+        launch(die_on, (1,), 3)
+
+
+def test_no_ranks_is_refused():
+    with pytest.raises(LayoutError, match="cannot start 0 ranks"):
+        launch(ranks_and_sum, (0,), 0)
+
+
+def test_it_joins_the_ranks_of_a_launcher():
+    script = "from distributed import launch\nfrom tests.distributed.workers import ranks_and_sum\nprint(launch(ranks_and_sum, (10,), 1))"
+    with __import__("socket").socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    common = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", script], env={**common, "RANK": str(index)}, stdout=subprocess.PIPE, text=True
+        )
+        for index in range(2)
+    ]
+    assert [rank.communicate(timeout=60)[0].strip() for rank in ranks] == ["[(0, 21.0)]", "[(1, 21.0)]"]
+
+
+def test_a_launcher_with_another_number_of_ranks_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    with pytest.raises(LayoutError, match="2 ranks were asked for, but the launcher of this process started 4"):
+        launch(ranks_and_sum, (0,), 2)
