@@ -1,0 +1,90 @@
+"""Whether a log can answer for a policy at all: overlap, effective sample size, and whether the propensities are true.
+
+Shapes: R requests, K positions.
+"""
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from simulator.evaluation.estimators import importance_weights
+from simulator.evaluation.logged_data import LoggedData, Target
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """How much of the log speaks about the target.
+
+    `effective_samples`: (sum w)^2 / sum w^2 at each position, the smallest and the mean; `matched_share`: impressions
+    with weight above zero; `outside_share`: share of the target's slates that no logged pool held; `refusal`: a
+    sentence when the log cannot answer, else None.
+    """
+
+    impressions: int
+    matched_share: float
+    effective_samples_min: float
+    effective_samples_mean: float
+    effective_samples: tuple[float, ...]
+    largest_weight: float
+    mean_weight: float
+    outside_share: float
+    refusal: str | None
+
+    def as_dict(self) -> dict:
+        """For JSON."""
+        return {**asdict(self), "effective_samples": list(self.effective_samples)}
+
+
+def overlap(log: LoggedData, target: Target, *, min_effective: float = 5.0, max_outside: float = 0.05) -> Overlap:
+    """Overlap of `log` and `target`; `refusal` when a position has fewer than `min_effective` effective samples or more
+    than `max_outside` of the target's posts lie outside the logged pools."""
+    weight_RK = importance_weights(log, target)
+    filled_K = log.shown_RK.any(axis=0)
+    sums_K, squares_K = weight_RK.sum(axis=0), (weight_RK**2).sum(axis=0)
+    effective_K = np.where(squares_K > 0, sums_K**2 / np.where(squares_K > 0, squares_K, 1.0), 0.0)[filled_K]
+    outside = 0.0 if target.outside_R is None or log.requests == 0 else float(np.mean(target.outside_R))
+    impressions = int(log.shown_RK.sum())
+    refusal = None
+    if impressions == 0:
+        refusal = "no estimate: there is no impression to weigh"
+    elif outside > max_outside:
+        refusal = (f"no estimate: {outside:.1%} of the posts that the policy shows lie outside the logged pools, "
+                   f"more than {max_outside:.0%}, so the log cannot answer for them")  # fmt: skip
+    elif effective_K.min() < min_effective:
+        position = int(np.argmin(effective_K))
+        refusal = (f"no estimate: at position {position} the log has {effective_K[position]:.1f} effective samples for this "
+                   f"policy, fewer than {min_effective:g}; a longer log or more exploration is needed")  # fmt: skip
+    return Overlap(
+        impressions=impressions,
+        matched_share=float((weight_RK > 0).sum() / max(impressions, 1)),
+        effective_samples_min=float(effective_K.min()) if impressions else 0.0,
+        effective_samples_mean=float(effective_K.mean()) if impressions else 0.0,
+        effective_samples=tuple(float(x) for x in effective_K),
+        largest_weight=float(weight_RK.max()) if impressions else 0.0,
+        mean_weight=float(weight_RK.sum() / max(impressions, 1)),
+        outside_share=outside,
+        refusal=refusal,
+    )
+
+
+def propensity_check(log: LoggedData, *, max_deviations: float = 5.0) -> dict:
+    """Tests logged propensities against the pool: E[1 / propensity] is the number of posts with a chance at a position.
+
+    Returns the mean over requests of (mean over positions of 1/p) / pool, its standard error, how many standard errors
+    it is from 1, and a verdict sentence. Holds where every post of the pool has a chance at every position.
+    """
+    ratio_RK = np.where(log.shown_RK, 1.0 / (log.propensity_RK * np.maximum(log.pool_R, 1)[:, None]), 0.0)
+    counted_R = log.shown_RK.sum(axis=1)
+    ratio_R = ratio_RK.sum(axis=1)[counted_R > 0] / counted_R[counted_R > 0]
+    if len(ratio_R) < 2:
+        return {"mean": None, "standard_error": None, "deviations": None, "passed": False,
+                "sentence": "too few requests to check the propensities"}  # fmt: skip
+    mean, error = float(ratio_R.mean()), float(ratio_R.std(ddof=1) / np.sqrt(len(ratio_R)))
+    deviations = abs(mean - 1.0) / error if error > 0 else (0.0 if abs(mean - 1.0) < 1e-9 else float("inf"))
+    passed = deviations <= max_deviations
+    sentence = (
+        f"inverse propensities add up to {mean:.3f} of the pool size (1 if they are true), {deviations:.1f} standard errors away"
+        + ("" if passed else ": the logged propensities are not those of the policy that made this log")
+    )
+    return {"mean": mean, "standard_error": error, "deviations": deviations if np.isfinite(deviations) else None,
+            "passed": passed, "sentence": sentence}  # fmt: skip

@@ -1,0 +1,68 @@
+"""Intervals for off-policy estimates: requests of one viewer hang together, so whole viewers are resampled.
+
+Shapes: R requests, K positions, V viewers, B resamples.
+"""
+
+import numpy as np
+from scipy import stats
+
+from simulator.evaluation.estimators import Terms, combine, value
+
+
+def viewer_counts(viewer_R: np.ndarray, resamples: int, generator: np.random.Generator) -> np.ndarray:
+    """How often each viewer (in sorted order of id) comes in each resample, (B, V); the same draw serves all policies.
+
+    One draw for all policies makes their differences paired.
+    """
+    viewers = len(np.unique(viewer_R))
+    return generator.multinomial(viewers, np.full(viewers, 1.0 / viewers), size=resamples).astype(np.float64)
+
+
+def replicates(terms: Terms, viewer_R: np.ndarray, counts_BV: np.ndarray) -> np.ndarray:
+    """The estimate in each resample (B,). Self-normalised estimators renormalise in each; NaN where a position lost
+    all its weight."""
+    _, viewer = np.unique(viewer_R, return_inverse=True)
+    plain_V1 = _per_viewer(terms.plain_RK.sum(axis=1, keepdims=True), viewer)
+    requests_V1 = _per_viewer(np.ones((len(viewer), 1)), viewer)
+    sums_VK = [_per_viewer(part, viewer) for part in (terms.weighted_RK, terms.weight_RK, terms.shown_RK)]
+    weighted_BK, weight_BK, shown_BK = (counts_BV @ part for part in sums_VK)
+    requests_B = np.maximum(counts_BV @ requests_V1[:, 0], 1.0)
+    return combine(counts_BV @ plain_V1, weighted_BK, weight_BK, shown_BK, requests_B, terms.self_normalised)
+
+
+def percentile_interval(replicates_B: np.ndarray, level: float = 0.95) -> tuple[float, float]:
+    """The central `level` of the bootstrap distribution; resamples without an estimate are left out."""
+    kept = replicates_B[np.isfinite(replicates_B)]
+    if len(kept) == 0:
+        return float("nan"), float("nan")
+    low, high = np.quantile(kept, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def student_interval(terms: Terms, viewer_R: np.ndarray, level: float = 0.95) -> tuple[float, float]:
+    """Student interval from the linearised influence of each viewer (Liang and Zeger 1986), V - 1 degrees of freedom."""
+    _, viewer = np.unique(viewer_R, return_inverse=True)
+    centre = value(terms)
+    requests = len(viewer)
+    influence_R = terms.plain_RK.sum(axis=1)
+    if terms.self_normalised:
+        shown_K, weight_K = terms.shown_RK.sum(axis=0), terms.weight_RK.sum(axis=0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            ratio_K = np.where(shown_K > 0, terms.weighted_RK.sum(axis=0) / weight_K, 0.0)
+            correction_RK = shown_K / weight_K * (terms.weighted_RK - ratio_K * terms.weight_RK)
+        influence_R = influence_R + np.where(shown_K > 0, correction_RK + ratio_K * terms.shown_RK, 0.0).sum(axis=1)
+    else:
+        influence_R = influence_R + terms.weighted_RK.sum(axis=1)
+    influence_V = _per_viewer((influence_R - centre)[:, None], viewer)[:, 0] / requests
+    viewers = len(influence_V)
+    if viewers < 2:
+        return float("nan"), float("nan")
+    error = np.sqrt(viewers / (viewers - 1) * np.sum(influence_V**2))
+    half = stats.t.ppf((1 + level) / 2, viewers - 1) * error
+    return float(centre - half), float(centre + half)
+
+
+def _per_viewer(part_RK: np.ndarray, viewer: np.ndarray) -> np.ndarray:
+    sums_VK = np.zeros((viewer.max() + 1, part_RK.shape[1]))
+    np.add.at(sums_VK, viewer, part_RK.astype(np.float64))
+    return sums_VK

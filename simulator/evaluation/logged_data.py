@@ -1,0 +1,85 @@
+"""Logged slates as dense arrays, and what a target policy would have done with the same requests.
+
+Shapes: R requests, K slate positions (shorter slates are padded; `shown_RK` is false there).
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class LoggedData:
+    """What the logging policy showed and what came of it.
+
+    `viewer_R` user ids; `shown_RK` whether the position was filled; `post_RK` post ids (-1 where not shown);
+    `reward_RK` total reward of the impression (0 where not shown); `propensity_RK` probability that the logging policy
+    puts this post at this position (1 where not shown); `pool_R` how many posts the policy could choose from;
+    `task_reward_RK` the same reward split by task; `baseline_RK` reward that a regression predicts for the logged post
+    at its position, for the direct and doubly robust estimators.
+
+    Raises ValueError when shapes differ or a propensity of a shown post lies outside (0, 1].
+    """
+
+    viewer_R: np.ndarray
+    shown_RK: np.ndarray
+    post_RK: np.ndarray
+    reward_RK: np.ndarray
+    propensity_RK: np.ndarray
+    pool_R: np.ndarray
+    task_reward_RK: dict[str, np.ndarray] = field(default_factory=dict)
+    baseline_RK: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        shape = self.shown_RK.shape
+        arrays = {"post_RK": self.post_RK, "reward_RK": self.reward_RK, "propensity_RK": self.propensity_RK,
+                  "baseline_RK": self.baseline_RK, **self.task_reward_RK}  # fmt: skip
+        for name, array in arrays.items():
+            if array is not None and array.shape != shape:
+                raise ValueError(f"{name} has shape {array.shape}, not {shape}")
+        for name, array in {"viewer_R": self.viewer_R, "pool_R": self.pool_R}.items():
+            if array.shape != shape[:1]:
+                raise ValueError(f"{name} has shape {array.shape}, not {shape[:1]}")
+        shown = self.propensity_RK[self.shown_RK]
+        wrong = ~((shown > 0) & (shown <= 1))
+        if wrong.any():
+            raise ValueError(
+                f"{wrong.sum()} of {len(shown)} propensities lie outside (0, 1], such as {shown[wrong][0]}"
+            )
+
+    @property
+    def requests(self) -> int:
+        """R."""
+        return self.shown_RK.shape[0]
+
+    def task(self, name: str) -> "LoggedData":
+        """The same log with only the reward of one task, and without the baseline, which predicts the total."""
+        return LoggedData(self.viewer_R, self.shown_RK, self.post_RK, self.task_reward_RK[name], self.propensity_RK,
+                          self.pool_R)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a target policy does with the requests of a log.
+
+    `probability_RK`: that it puts the *logged* post at the logged position. `baseline_RK`: the reward that the
+    regression predicts at each position under the target's own choice, sum over posts of probability x prediction.
+    `outside_R`: share of the target's slate that lies outside the logged pool, where the log can say nothing.
+    """
+
+    probability_RK: np.ndarray
+    baseline_RK: np.ndarray | None = None
+    outside_R: np.ndarray | None = None
+
+
+def deterministic_target(log: LoggedData, slate_RK: np.ndarray, *, baseline_RK: np.ndarray | None = None,
+                         outside_R: np.ndarray | None = None) -> Target:  # fmt: skip
+    """The target that shows `slate_RK` (post ids, -1 for an empty position) with probability one."""
+    probability_RK = ((slate_RK == log.post_RK) & log.shown_RK).astype(np.float64)
+    return Target(probability_RK, baseline_RK, outside_R)
+
+
+def uniform_target(log: LoggedData, *, baseline_RK: np.ndarray | None = None) -> Target:
+    """The target that orders the pool uniformly at random: 1/pool at every position, exactly, no sampling."""
+    probability_RK = np.where(log.shown_RK, 1.0 / np.maximum(log.pool_R, 1)[:, None], 0.0)
+    return Target(probability_RK, baseline_RK)

@@ -1,0 +1,140 @@
+"""Estimators against a world whose truth is summed by brute force."""
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+
+from simulator.evaluation import ESTIMATORS, LoggedData, Target, value
+from tests.simulator.slate_world import SlateWorld
+
+TARGET_EXPLORATION = 0.1
+
+
+@pytest.fixture(scope="module")
+def world() -> SlateWorld:
+    return SlateWorld.make(np.random.default_rng(5))
+
+
+def many_estimates(world: SlateWorld, name: str, logs: int, requests: int, seed: int) -> np.ndarray:
+    generator = np.random.default_rng(seed)
+    estimates = []
+    for _ in range(logs):
+        context_R, log = world.log(requests, viewers=100, generator=generator)
+        target = world.target(context_R, log, TARGET_EXPLORATION)
+        log, target = world.with_baseline(context_R, log, target, TARGET_EXPLORATION, blur=0.6)
+        estimates.append(value(ESTIMATORS[name](log, target)))
+    return np.array(estimates)
+
+
+@pytest.mark.parametrize("name", ["ips", "clipped_ips", "snips", "dr", "sndr"])
+def test_mean_estimate_over_many_logs_is_the_brute_force_value(world, name):
+    # Viewers' contexts are drawn evenly, so every log has the same expected value; 4 standard errors of 300 logs.
+    estimates = many_estimates(world, name, logs=300, requests=400, seed=11)
+    truth = world.true_value(TARGET_EXPLORATION)
+    assert abs(estimates.mean() - truth) < 4 * estimates.std() / np.sqrt(len(estimates)) + 0.002
+
+
+def test_a_wrong_propensity_moves_ips_away_from_the_truth(world):
+    context_R, log = world.log(100_000, viewers=1000, generator=np.random.default_rng(2))
+    target = world.target(context_R, log, TARGET_EXPLORATION)
+    wrong = dataclasses.replace(log, propensity_RK=np.full_like(log.propensity_RK, 1 / 5))
+    truth = world.true_value(TARGET_EXPLORATION)
+    assert abs(value(ESTIMATORS["ips"](log, target)) - truth) < 0.03
+    assert abs(value(ESTIMATORS["ips"](wrong, target)) - truth) > 0.1
+
+
+def test_direct_method_inherits_the_regressions_fault_and_dr_repairs_it(world):
+    truth = world.true_value(TARGET_EXPLORATION)
+    direct = many_estimates(world, "dm", logs=20, requests=2000, seed=3).mean()
+    assert direct == pytest.approx(0.6 * truth, rel=0.05)
+    assert many_estimates(world, "dr", logs=20, requests=2000, seed=3).mean() == pytest.approx(truth, rel=0.05)
+
+
+def test_dr_varies_less_than_ips(world):
+    assert (
+        many_estimates(world, "dr", 200, 400, seed=4).var() < 0.8 * many_estimates(world, "ips", 200, 400, seed=4).var()
+    )
+
+
+def test_logging_policy_itself_is_worth_its_mean_reward(world):
+    _, log = world.log(500, viewers=50, generator=np.random.default_rng(6))
+    itself = Target(log.propensity_RK)
+    for name in ("ips", "snips"):
+        assert value(ESTIMATORS[name](log, itself)) == pytest.approx(log.reward_RK.sum(axis=1).mean(), rel=1e-12)
+
+
+def test_shorter_slates_count_only_their_own_positions():
+    log = LoggedData(
+        viewer_R=np.array([1, 2]), shown_RK=np.array([[True, True], [True, False]]), post_RK=np.array([[7, 8], [9, -1]]),
+        reward_RK=np.array([[1.0, 4.0], [2.0, 0.0]]), propensity_RK=np.array([[0.5, 0.5], [0.5, 1.0]]), pool_R=np.array([2, 2]),
+    )  # fmt: skip
+    target = Target(np.array([[1.0, 1.0], [0.0, 0.0]]))
+    assert value(ESTIMATORS["ips"](log, target)) == pytest.approx((2 * 1.0 + 2 * 4.0) / 2)
+    # Position 0 exists in both requests and only the first has weight; position 1 exists in one request of two.
+    assert value(ESTIMATORS["snips"](log, target)) == pytest.approx(1.0 + 0.5 * 4.0)
+
+
+def test_dr_without_a_regression_is_refused_with_a_sentence():
+    log = LoggedData(
+        np.array([1]), np.ones((1, 1), bool), np.ones((1, 1), int), np.ones((1, 1)), np.ones((1, 1)), np.array([1])
+    )
+    with pytest.raises(ValueError, match="needs the baseline predictions"):
+        ESTIMATORS["dr"](log, Target(np.ones((1, 1))))
+
+
+@pytest.mark.parametrize("wrong", [0.0, -0.1, 1.2, np.nan])
+def test_a_propensity_outside_zero_to_one_cannot_enter(wrong):
+    with pytest.raises(ValueError, match=r"1 of 2 propensities lie outside \(0, 1\]"):
+        LoggedData(
+            np.array([1]),
+            np.ones((1, 2), bool),
+            np.ones((1, 2), int),
+            np.ones((1, 2)),
+            np.array([[wrong, 0.5]]),
+            np.array([2]),
+        )
+
+
+@pytest.mark.data
+def test_open_bandit_sample_gives_the_published_ips_value(shared_data):
+    """Random log, Bernoulli Thompson sampling as target, campaign all: IPW 0.004553, relative error 0.084."""
+    pd = pytest.importorskip("pandas")
+    folder = shared_data / "obd-sample"
+    rows = pd.read_csv(next(folder.rglob("random/all/all.csv")))
+    on_policy = pd.read_csv(next(folder.rglob("bts/all/all.csv")))["click"].mean()
+    prior = _beta_prior(next(folder.rglob("prior_bts.yaml")).read_text(), "all")
+    choice_AK = _thompson_positions(*prior)
+    post_R, position_R = rows["item_id"].to_numpy(), rows["position"].rank(method="dense").to_numpy().astype(int) - 1
+    log = LoggedData(
+        np.arange(len(rows)), np.ones((len(rows), 1), bool), post_R[:, None], rows[["click"]].to_numpy(float),
+        rows[["propensity_score"]].to_numpy(float), np.full(len(rows), len(choice_AK)),
+    )  # fmt: skip
+    estimate = value(ESTIMATORS["ips"](log, Target(choice_AK[post_R, position_R][:, None])))
+    assert estimate == pytest.approx(0.00455288, abs=5e-9)
+    assert abs(estimate - on_policy) / on_policy == pytest.approx(0.08402, abs=5e-6)
+    assert estimate / rows["click"].mean() == pytest.approx(1.198126, abs=5e-7)
+
+
+def _beta_prior(text: str, campaign: str) -> tuple[np.ndarray, np.ndarray]:
+    """Two lists of numbers, `alpha` then `beta`, under the campaign's name: no need of a YAML reader."""
+    section = re.split(r"\n(?=\w)", text.split(f"{campaign}:\n", 1)[1])[0]
+    alpha, beta = section.split("beta:", 1)
+    numbers = [
+        np.array([float(line.strip(" -")) for line in part.splitlines() if "- " in line]) for part in (alpha, beta)
+    ]
+    assert len(numbers[0]) == len(numbers[1]) == 80
+    return numbers[0], numbers[1]
+
+
+def _thompson_positions(alpha_A: np.ndarray, beta_A: np.ndarray, draws: int = 100_000) -> np.ndarray:
+    """Chance of each item at each of three positions, (A, 3), with the package's own seed and order of draws."""
+    stream = np.random.RandomState(12345)
+    count_AK = np.zeros((len(alpha_A), 3))
+    for _ in range(10):
+        theta_DA = stream.beta(alpha_A, beta_A, size=(draws // 10, len(alpha_A)))
+        top_DK = np.argsort(theta_DA, axis=1)[:, ::-1][:, :3]
+        for k in range(3):
+            count_AK[:, k] += np.bincount(top_DK[:, k], minlength=len(alpha_A))
+    return count_AK / draws
