@@ -1,0 +1,61 @@
+"""The one Spark session: local by default, any master by setting, UTC, quiet, bound to loopback when local."""
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from contracts.machine import java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class SparkSettings(BaseSettings):
+    """How Spark runs; every field can be set by its environment variable."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+
+    master: str = Field("local[2]", alias="SPARK_MASTER", description="SPARK_MASTER: where the work runs")
+    driver_memory: str = Field(
+        "2g", alias="FEEDLOOP_SPARK_MEMORY", pattern=r"^\d+[mg]$",
+        description="FEEDLOOP_SPARK_MEMORY: heap of the driver, which in local mode does all the work, as 2g or 900m",
+    )  # fmt: skip
+    shuffle_partitions: int = Field(
+        4, alias="FEEDLOOP_SPARK_PARTITIONS", ge=1, description="FEEDLOOP_SPARK_PARTITIONS: parts of each shuffle"
+    )
+
+
+def session(app: str = "feedloop", settings: SparkSettings | None = None) -> "SparkSession":
+    """The running session, or a new one. `BadInput` when the machine has no Java that Spark boots on.
+
+    Starting takes some 15 seconds: make one per process and pass it on.
+    """
+    settings = settings or SparkSettings()
+    os.environ.update(java.environment())
+    # Without these the Python workers may be another interpreter than this one.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+
+    from pyspark.sql import SparkSession
+
+    options = {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.driver.memory": settings.driver_memory,
+        # The deep plans of many joins overflow the JVM's default stack.
+        "spark.driver.extraJavaOptions": "-Xss16m",
+        "spark.driver.maxResultSize": "0",
+        "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+    }
+    if settings.master.startswith("local"):
+        options |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    builder = SparkSession.builder.master(settings.master).appName(app)
+    for name, value in options.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
