@@ -1,0 +1,135 @@
+"""Values to bytes and back: packed records, decayed states, documents and profiles.
+
+Shapes: N keys, R records over all of them, S = width of a state, W = width of a record.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from contracts.tables import FRIENDSHIP_KINDS, POST_KINDS, VISIBILITIES
+from serving.store.families import FOREVER, Record
+
+NO_ID = -1
+"""Stands for an absent id; ids are never negative."""
+
+KIND_CODE = {name: code for code, name in enumerate(POST_KINDS)}
+VISIBILITY_CODE = {name: code for code, name in enumerate(VISIBILITIES)}
+FRIEND_CODE = {name: code for code, name in enumerate(FRIENDSHIP_KINDS)}
+
+
+class Profile(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What is shown and compared of a person; "" where the log has no name or city."""
+
+    user_id: int
+    name: str
+    city: str
+    registered_at: int
+
+
+class Named(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What a subject is called; `url` is "" where there is none."""
+
+    subject_id: int
+    name: str
+    kind: str
+    url: str
+
+
+class Document(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A post. `chain`: (post, author) of what it is a share or quote of, nearest first, down to the original."""
+
+    post_id: int
+    author_id: int
+    chain: tuple[tuple[int, int], ...]
+    created_at: int
+    known_at: int
+    deleted_at: int
+    kind: int
+    topic: int
+    visibility: int
+    subject_id: int
+    audience: tuple[int, ...]
+    text: str
+    embedding: bytes
+
+    @property
+    def root(self) -> tuple[int, int]:
+        """(post, author) of the original."""
+        return self.chain[-1] if self.chain else (self.post_id, self.author_id)
+
+    @property
+    def channel_id(self) -> int:
+        """As `recall.posts.channel_ids`: the subject's channel, else the author's."""
+        return self.author_id if self.subject_id == NO_ID else ~self.subject_id
+
+    @property
+    def group_id(self) -> int:
+        """As `recall.posts.group_ids`: one subject, or one original and its shares."""
+        return self.root[0] if self.subject_id == NO_ID else ~self.subject_id
+
+
+_encoder = msgspec.msgpack.Encoder()
+pack = _encoder.encode
+unpack_document = msgspec.msgpack.Decoder(Document).decode
+unpack_named = msgspec.msgpack.Decoder(Named).decode
+unpack_profile = msgspec.msgpack.Decoder(Profile).decode
+
+
+def pack_record(*values: int) -> bytes:
+    """One record."""
+    return np.array(values, "<i8").tobytes()
+
+
+def unpack_records(value: bytes | None, record: Record) -> np.ndarray:
+    """The records (R, W) int64 of one key; none for an absent key."""
+    if not value:
+        return np.zeros((0, record.width), np.int64)
+    return np.frombuffer(value, "<i8").reshape(-1, record.width)
+
+
+def unpack_many_records(values: Sequence[bytes | None], record: Record) -> tuple[np.ndarray, np.ndarray]:
+    """The records (R, W) of N keys, and for each the index of its key (R,)."""
+    bytes_each = 8 * record.width
+    owner_R = np.repeat(np.arange(len(values)), [len(value) // bytes_each if value else 0 for value in values])
+    return unpack_records(b"".join(value for value in values if value), record), owner_R
+
+
+def group_records(ids_R: np.ndarray, records_RW: np.ndarray) -> list[tuple[int, bytes]]:
+    """(id, packed records) per distinct id (R,), the records of one id in the given order."""
+    order_R = np.argsort(ids_R, kind="stable")
+    ids_R, records_RW = ids_R[order_R], np.ascontiguousarray(records_RW[order_R], "<i8")
+    starts = np.flatnonzero(np.r_[True, ids_R[1:] != ids_R[:-1]]) if len(ids_R) else np.zeros(0, np.int64)
+    content, bytes_each = records_RW.tobytes(), 8 * records_RW.shape[1]
+    ends = np.r_[starts[1:], len(ids_R)]
+    return [
+        (int(one), content[start * bytes_each : end * bytes_each])
+        for one, start, end in zip(ids_R[starts], starts, ends)
+    ]
+
+
+def pack_states(as_of: int, values_NS: np.ndarray) -> list[bytes]:
+    """State values of N keys, all as of one moment (UTC us)."""
+    rows = np.concatenate([np.full((len(values_NS), 1), float(as_of)), values_NS], axis=1).astype("<f8")
+    content, bytes_each = rows.tobytes(), 8 * rows.shape[1]
+    return [content[at : at + bytes_each] for at in range(0, len(content), bytes_each)]
+
+
+def unpack_states(values: Sequence[bytes | None], width: int) -> np.ndarray:
+    """States (N, 1 + S): updated_at, then values; zeros for an absent key."""
+    absent = bytes(8 * (1 + width))
+    return np.frombuffer(b"".join([value or absent for value in values]), "<f8").reshape(len(values), 1 + width)
+
+
+def latest_records(records_RW: np.ndarray, *key_columns: int) -> np.ndarray:
+    """The last record of each distinct combination of `key_columns`: a later append replaces an earlier one."""
+    if len(records_RW) < 2:
+        return records_RW
+    last = {tuple(row): at for at, row in enumerate(records_RW[:, key_columns].tolist())}
+    return records_RW if len(last) == len(records_RW) else records_RW[sorted(last.values())]
+
+
+def moment(value: int | None) -> int:
+    """`value`, or FOREVER for None."""
+    return FOREVER if value is None else int(value)
