@@ -1,0 +1,67 @@
+"""What a log or a model must be like before replay judges anything by it; each fault is one sentence with an example."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from contracts.clock import to_datetime
+from contracts.errors import BadInput
+
+
+def check_requests(requests: pa.Table, window: str, start: int, end: int) -> None:
+    """`BadInput` for an empty window, or for a request id that comes more than once."""
+    if requests.num_rows == 0:
+        raise BadInput(f"the {window} window, {to_datetime(start):%Y-%m-%d} to {to_datetime(end):%Y-%m-%d}, has no request: nothing to replay")
+    ids, counts = np.unique(requests["request_id"].to_numpy(), return_counts=True)
+    twice = ids[counts > 1]
+    if len(twice):
+        raise BadInput(f"{len(twice)} request ids of the {window} window come more than once, such as request {twice[0]} ({counts[counts > 1][0]} times)")
+
+
+def check_slates(samples: pa.Table, window: str) -> None:
+    """`BadInput` when a slate has two posts at one position, or a position below 0."""
+    if samples.num_rows == 0:
+        raise BadInput(f"the {window} window has no samples: run `feedloop samples` on this log")
+    keys = np.stack([samples["request_id"].to_numpy(), samples["position"].to_numpy().astype(np.int64)], axis=1)
+    if keys[:, 1].min() < 0:
+        raise BadInput(f"request {keys[keys[:, 1].argmin(), 0]} of the {window} window has an impression at position {keys[:, 1].min()}")
+    pairs, counts = np.unique(keys, axis=0, return_counts=True)
+    twice = pairs[counts > 1]
+    if len(twice):
+        raise BadInput(
+            f"{len(twice)} positions of the {window} window hold more than one post, such as request {twice[0, 0]} at position {twice[0, 1]}"
+        )
+
+
+def check_propensities(samples: pa.Table, window: str) -> None:
+    """`BadInput` when a log that claims propensities lacks some, or has some outside (0, 1]."""
+    propensity = samples["propensity"].combine_chunks()
+    missing = propensity.null_count
+    values = pc.fill_null(propensity, 0.5).to_numpy()
+    wrong = ~((values > 0) & (values <= 1))
+    if not missing and not wrong.any():
+        return
+    bad = pc.is_null(propensity).to_numpy(zero_copy_only=False) | wrong
+    row = samples.slice(int(np.flatnonzero(bad)[0]), 1).to_pylist()[0]
+    raise BadInput(
+        f"{int(bad.sum())} of {len(bad)} impressions of the {window} window have a propensity that is missing or outside (0, 1], "
+        f"such as request {row['request_id']}, position {row['position']}, post {row['post_id']}: {row['propensity']}"
+    )
+
+
+def check_pools(request_R: np.ndarray, pool_start_R: np.ndarray, pool_P: np.ndarray, post_RK: np.ndarray, window: str) -> None:
+    """`BadInput` when a shown post is not in the pool that its request could choose from."""
+    size_R = np.diff(pool_start_R)
+    owner_P = np.repeat(np.arange(len(size_R)), size_R)
+    at_R, position = np.nonzero(post_RK >= 0)
+    _, codes = np.unique(np.concatenate([pool_P, post_RK[at_R, position]]), return_inverse=True)
+    width = codes.max() + 1
+    pool_keys = owner_P * width + codes[: len(pool_P)]
+    shown_keys = at_R * width + codes[len(pool_P) :]
+    outside = ~np.isin(shown_keys, pool_keys)
+    if outside.any():
+        first = int(np.flatnonzero(outside)[0])
+        raise BadInput(
+            f"{int(outside.sum())} impressions of the {window} window show a post that is not among their request's candidates, "
+            f"such as request {request_R[at_R[first]]}, post {post_RK[at_R[first], position[first]]}"
+        )

@@ -1,0 +1,133 @@
+"""The logged requests of one split window as dense arrays: pools, slates, propensities, labels, rewards.
+
+Shapes: R requests, K slate positions, T tasks (contracts.tasks order), P pool entries of all requests together.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from contracts.errors import BadInput
+from contracts.samples import SAMPLES
+from contracts.splits import TimeSplit
+from contracts.tables import REQUESTS
+from contracts.tasks import TASK_NAMES, TASKS
+from contracts.workspace import Workspace
+from simulator.evaluation.hashing import splitmix64
+from simulator.evaluation.logged_data import LoggedData
+from simulator.replay.checks import check_pools, check_propensities, check_requests, check_slates
+
+_COLUMNS = ("request_id", "user_id", "post_id", "position", "requested_at", "viewed", "propensity", "split")
+
+
+@dataclass(frozen=True)
+class Window:
+    """Requests in time order. `post_RK` is -1 and `shown_RK` false where a slate is shorter than K; `label_RKT` is NaN
+    where the log has no such task; `pool` of request r is `pool_P[pool_start_R[r]:pool_start_R[r + 1]]`."""
+
+    name: str
+    total_requests: int
+    request_R: np.ndarray
+    viewer_R: np.ndarray
+    requested_at_R: np.ndarray
+    pool_start_R: np.ndarray
+    pool_P: np.ndarray
+    post_RK: np.ndarray
+    shown_RK: np.ndarray
+    viewed_RK: np.ndarray
+    propensity_RK: np.ndarray
+    label_RKT: np.ndarray
+
+    @property
+    def pool_size_R(self) -> np.ndarray:
+        """How many posts the logging policy could choose from."""
+        return np.diff(self.pool_start_R)
+
+    def pool(self, r: int) -> np.ndarray:
+        """Post ids that the logging policy could choose from at request r."""
+        return self.pool_P[self.pool_start_R[r] : self.pool_start_R[r + 1]]
+
+    def logged_data(self) -> LoggedData:
+        """For the estimators; the reward of an impression is the sum of worth x label over tasks."""
+        labels_RKT = np.where(np.isnan(self.label_RKT), 0.0, self.label_RKT)
+        worth_T = np.array([task.worth for task in TASKS])
+        return LoggedData(
+            viewer_R=self.viewer_R, shown_RK=self.shown_RK, post_RK=self.post_RK, reward_RK=labels_RKT @ worth_T,
+            propensity_RK=np.where(self.shown_RK, self.propensity_RK, 1.0), pool_R=self.pool_size_R,
+            task_reward_RK={name: labels_RKT[:, :, t] for t, name in enumerate(TASK_NAMES)},
+        )  # fmt: skip
+
+
+def load_window(workspace: Workspace, split: TimeSplit, name: str, *, has_propensities: bool, limit: int | None) -> Window:
+    """The requests of window `name` ("validation", "test") whose slates are whole and whose label windows are closed.
+
+    With `limit`, the requests of the `limit` smallest hashes of their ids, so that the choice never depends on the rest
+    of the log. `BadInput` for an empty window, a request id that comes twice, a slate outside its pool, and, where the
+    log claims propensities, a propensity that is missing or outside (0, 1]; each names the count and one example.
+    """
+    start, end = getattr(split, name)
+    requests = workspace.lake.read(REQUESTS, ["request_id", "user_id", "requested_at", "slate_size", "candidates"], start, end)
+    requests = requests.combine_chunks()
+    check_requests(requests, name, start, end)
+    samples = _read_samples(workspace, name, start, end + split.window_us)
+    chosen = _whole_requests(requests, samples)
+    if len(chosen) == 0:
+        raise BadInput(f"the {name} window has {requests.num_rows} requests but none with samples of its whole slate: run `feedloop samples`")
+    total = len(chosen)
+    request_ids = requests["request_id"].to_numpy()
+    if limit is not None and total > limit:
+        order = np.argsort(splitmix64(request_ids[chosen]), kind="stable")[:limit]
+        chosen = np.sort(chosen[order])
+    requests = requests.take(pa.array(chosen)).combine_chunks()
+    samples = samples.filter(pc.is_in(samples["request_id"], requests["request_id"].combine_chunks()))
+    if has_propensities:
+        check_propensities(samples, name)
+    window = _dense(name, total, requests, samples)
+    check_pools(window.request_R, window.pool_start_R, window.pool_P, window.post_RK, name)
+    return window
+
+
+def _read_samples(workspace: Workspace, name: str, start: int, end: int) -> pa.Table:
+    labels = [f"label_{task}" for task in TASK_NAMES]
+    samples = workspace.samples.read(SAMPLES, [*_COLUMNS, *labels], start, end)
+    samples = samples.filter(pc.equal(samples["split"], name)).combine_chunks()
+    check_slates(samples, name)
+    return samples
+
+
+def _whole_requests(requests: pa.Table, samples: pa.Table) -> np.ndarray:
+    """Rows of `requests` whose every shown position has a sample, so that no slate is judged by half."""
+    ids = requests["request_id"].to_numpy()
+    order = np.argsort(ids, kind="stable")
+    wanted = samples["request_id"].to_numpy()
+    at = np.minimum(np.searchsorted(ids[order], wanted), len(ids) - 1)
+    known = ids[order][at] == wanted
+    count = np.bincount(order[at[known]], minlength=len(ids))
+    return np.flatnonzero((count > 0) & (count == requests["slate_size"].to_numpy()))
+
+
+def _dense(name: str, total: int, requests: pa.Table, samples: pa.Table) -> Window:
+    request_R = requests["request_id"].to_numpy()
+    order = np.argsort(request_R, kind="stable")
+    row = order[np.searchsorted(request_R[order], samples["request_id"].to_numpy())]
+    position = samples["position"].to_numpy()
+    shape = (len(request_R), int(position.max()) + 1)
+    post_RK = np.full(shape, -1, np.int64)
+    post_RK[row, position] = samples["post_id"].to_numpy()
+    viewed_RK = np.zeros(shape, bool)
+    viewed_RK[row, position] = samples["viewed"].to_numpy(zero_copy_only=False)
+    propensity_RK = np.full(shape, np.nan)
+    propensity_RK[row, position] = samples["propensity"].to_numpy()
+    label_RKT = np.full((*shape, len(TASK_NAMES)), np.nan)
+    for t, task in enumerate(TASK_NAMES):
+        label_RKT[row, position, t] = samples[f"label_{task}"].cast(pa.float64()).to_numpy()
+    pools = requests["candidates"].combine_chunks()
+    starts = np.concatenate([[0], np.cumsum(pc.list_value_length(pools).to_numpy(zero_copy_only=False))])
+    return Window(
+        name=name, total_requests=total, request_R=request_R, viewer_R=requests["user_id"].to_numpy(),
+        requested_at_R=requests["requested_at"].to_numpy(), pool_start_R=starts, pool_P=pools.flatten().to_numpy(),
+        post_RK=post_RK, shown_RK=post_RK >= 0, viewed_RK=viewed_RK, propensity_RK=propensity_RK, label_RKT=label_RKT,
+    )  # fmt: skip
+
