@@ -86,7 +86,7 @@ def rank_collaborative(posts: PostColumns, channel_id_C: np.ndarray, score_C: np
                        settings: CollaborativeSettings) -> Ranked:  # fmt: skip
     """The `n` best of the posts whose channel is among the viewer's: channel score x freshness.
 
-    One channel brings at most `posts_per_channel`. Posts of other channels are left out.
+    One channel brings at most `posts_per_channel`, one group one post. Posts of other channels are left out.
     """
     if not len(channel_id_C) or not len(posts):
         return Ranked.empty()
@@ -98,5 +98,6 @@ def rank_collaborative(posts: PostColumns, channel_id_C: np.ndarray, score_C: np
     score_M = np.asarray(score_C, np.float64)[entry_N[mine_M]]
     score_M = score_M * freshness(posts.created_at_N, now, settings.freshness_half_life_us)
     order_M = best_first(posts, score_M)
+    order_M = order_M[first_of_each(posts.group_id_N[order_M], 1)]
     order_K = order_M[first_of_each(posts.channel_id_N[order_M], settings.posts_per_channel)][:n]
     return Ranked(posts.take(order_K), score_M[order_K])

@@ -44,25 +44,25 @@ def merge_paths(ranked: Mapping[str, Ranked], settings: MergeSettings, total: in
     """
     paths = tuple(sorted(ranked))
     weight_P = np.array([settings.weights.get(path, 0.0) for path in paths], np.float64)
-    entries, path_E, place_E = [], [], []
+    entries, path_parts, place_parts = [], [], []
     for p, path in enumerate(paths):
         kept = ranked[path].posts.take(first_of_each(ranked[path].posts.group_id_N, 1))
         kept = kept.take(np.arange(min(len(kept), settings.quota.get(path, len(kept)))))
         entries.append(kept)
-        path_E.append(np.full(len(kept), p))
-        place_E.append(np.arange(len(kept)))
+        path_parts.append(np.full(len(kept), p))
+        place_parts.append(np.arange(len(kept)))
     posts = PostColumns.concatenate(entries)
     if not len(posts):
         return Merged(posts, np.zeros(0), paths, np.zeros((0, len(paths)), bool))
-    path, place = np.concatenate(path_E), np.concatenate(place_E)
+    came_by_E, came_at_E = np.concatenate(path_parts), np.concatenate(place_parts)
     groups_G, group_E = np.unique(posts.group_id_N, return_inverse=True)
     place_GP = np.full((len(groups_G), len(paths)), ABSENT)
-    place_GP[group_E, path] = place
+    place_GP[group_E, came_by_E] = came_at_E
     score_G = fuse(place_GP, weight_P, settings.constant)
 
     _, first_D, post_E = np.unique(posts.post_id_N, return_index=True, return_inverse=True)
     place_DP = np.full((len(first_D), len(paths)), ABSENT)
-    place_DP[post_E, path] = place
+    place_DP[post_E, came_by_E] = came_at_E
     own_D, distinct = fuse(place_DP, weight_P, settings.constant), posts.take(first_D)
     order_D = best_first(distinct, own_D)
     kept_G = order_D[first_of_each(distinct.group_id_N[order_D], 1)]

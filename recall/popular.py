@@ -14,6 +14,9 @@ from recall.settings import PopularSettings
 ENGAGEMENT_WEIGHTS = {task.kind: task.worth for task in TASKS if task.worth > 0}
 """What one action adds: its worth to the product. A hide adds nothing here; filters and rankers deal with it."""
 
+POSTING_WEIGHT = ENGAGEMENT_WEIGHTS["share"]
+"""What a post about a subject adds: who posts about an artist likes that artist."""
+
 _LARGEST_EXPONENT = 512.0
 
 

@@ -5,7 +5,7 @@ Shapes: N posts, F friends, K ranked posts.
 
 import numpy as np
 
-from recall.posts import PostColumns, Ranked, best_first
+from recall.posts import PostColumns, Ranked, best_first, first_of_each
 from recall.settings import SocialSettings
 
 
@@ -37,7 +37,7 @@ def rank_social(posts: PostColumns, friend_id_F: np.ndarray, strength_F: np.ndar
 
     `strength_F` as of `tie_strength`; `contacted_F` (boolean) says whether the viewer ever contacted that friend.
     A share `quiet_share` of the places goes to friends never contacted, spread evenly down the list; where one side
-    runs out the other fills. `posts` of other authors are left out.
+    runs out the other fills. One post per group. `posts` of other authors are left out.
     """
     friend_id_F = np.asarray(friend_id_F, np.int64)
     if not len(friend_id_F) or not len(posts):
@@ -50,6 +50,7 @@ def rank_social(posts: PostColumns, friend_id_F: np.ndarray, strength_F: np.ndar
     score_M = np.asarray(strength_F, np.float64)[friend_M] ** settings.strength_exponent
     score_M = score_M * freshness(posts.created_at_N, now, settings.freshness_half_life_us)
     order_M = best_first(posts, score_M)
+    order_M = order_M[first_of_each(posts.group_id_N[order_M], 1)]
     quiet_M = ~np.asarray(contacted_F, bool)[friend_M[order_M]]
     place_M = np.empty(len(order_M))
     place_M[~quiet_M] = np.arange(1, (~quiet_M).sum() + 1) / (1.0 - settings.quiet_share)

@@ -15,7 +15,7 @@ from recall.posts import NO_ID, PostColumns, Ranked, top
 
 
 def rank_vector(posts: PostColumns, vector_ND: np.ndarray, viewer_D: np.ndarray, n: int) -> Ranked:
-    """The `n` posts with the largest inner product with the viewer's vector, exactly."""
+    """The `n` posts with the largest inner product with the viewer's vector, exactly; one post per group."""
     return top(posts, vector_ND @ viewer_D, n)
 
 
@@ -79,6 +79,7 @@ class VectorIndex:
         import faiss
 
         count = len(self._post_id_N)
+        inner: Any
         if count < self.flat_below:
             inner = faiss.IndexFlatIP(self.dim)
         else:
