@@ -1,0 +1,154 @@
+"""How people behave: the probability of every action on every post of a slate, from hidden but fixed quantities.
+
+docs/environment.md states the formulas. Shapes: N requests, K slate positions, U users, P posts, E edges, T topics.
+"""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from contracts.clock import DAY, HOUR
+from contracts.tables import POST_KINDS
+from contracts.tasks import TASK_NAMES
+
+EXAMINATION_POWER = 0.5
+IN_WINDOW = 0.995
+"""Share of actions that come inside the attribution window; the others come after it and do not count."""
+
+# Per post kind, in the order of POST_KINDS: text, photo, video, share, quote, link.
+EVENING_BY_KIND = np.array([-0.9, 0.5, 1.0, 0.0, -0.3, -1.0])
+"""How much an evening draws clicks to the kind (and a morning away from it)."""
+TIE_BY_KIND = np.array([0.65, 0.95, 0.35, 0.3, 0.5, 0.08])
+"""How much a like of the kind is about the person rather than the topic."""
+TALK_BY_KIND = np.array([1.0, 0.6, 0.3, 0.2, 1.3, 0.25])
+"""How much the kind invites comments."""
+PASS_ON_BY_KIND = np.array([0.5, 0.5, 1.5, 1.1, 0.6, 1.6])
+"""How much the kind invites shares."""
+
+
+@dataclass(frozen=True)
+class Latents:
+    """What behaviour depends on besides time: all of it fixed for the whole log.
+
+    `style_UA`: a person's readiness per task. `tie_E` by sorted `tie_key_E` = user * U + author. `origin_author_P`:
+    author at the root of the origin chain. Quality, bait, talk, taste and tie lie between 0 and 1.
+    """
+
+    user_ids_U: np.ndarray
+    taste_UT: np.ndarray
+    style_UA: np.ndarray
+    community_U: np.ndarray
+    post_ids_P: np.ndarray
+    author_P: np.ndarray
+    origin_author_P: np.ndarray
+    created_at_P: np.ndarray
+    kind_P: np.ndarray
+    topic_P: np.ndarray
+    public_P: np.ndarray
+    quality_P: np.ndarray
+    bait_P: np.ndarray
+    talk_T: np.ndarray
+    tie_key_E: np.ndarray
+    tie_E: np.ndarray
+
+    def ties(self, user_N: np.ndarray, author_N: np.ndarray) -> np.ndarray:
+        """Tie strength of pairs of indices; of people without an edge 0.03, in one community 0.08."""
+        weak_N = np.where(self.community_U[user_N] == self.community_U[author_N], 0.08, 0.03)
+        if not len(self.tie_key_E):
+            return weak_N
+        key_N = user_N * len(self.user_ids_U) + author_N
+        at_N = np.minimum(np.searchsorted(self.tie_key_E, key_N), len(self.tie_key_E) - 1)
+        return np.where(self.tie_key_E[at_N] == key_N, self.tie_E[at_N], weak_N)
+
+
+LATENT_NAMES = tuple(field.name for field in fields(Latents))
+
+
+def examination(positions: int) -> np.ndarray:
+    """Probability (K,) that a person looks at each position: 1 / (1 + k) ** 0.5."""
+    return (1.0 + np.arange(positions)) ** -EXAMINATION_POWER
+
+
+def _earlier_equal(values_NK: np.ndarray, filled_NK: np.ndarray) -> np.ndarray:
+    """How many earlier filled positions (N, K) hold the same value."""
+    same_NKK = (values_NK[:, :, None] == values_NK[:, None, :]) & filled_NK[:, None, :]
+    return np.tril(same_NKK, -1).sum(axis=2)
+
+
+@dataclass(frozen=True)
+class Moods:
+    """What the formulas read for each slot (N, K)."""
+
+    taste: np.ndarray
+    tie: np.ndarray
+    quality: np.ndarray
+    bait: np.ndarray
+    talk: np.ndarray
+    public: np.ndarray
+    kind: np.ndarray
+    age_hours: np.ndarray
+    evening: np.ndarray
+    weekend: np.ndarray
+    style: np.ndarray
+
+
+def read_moods(latents: Latents, user_N: np.ndarray, post_NK: np.ndarray, requested_at_N: np.ndarray) -> Moods:
+    """The quantities of every slot, by indices; slots of -1 hold those of post 0 and are masked by the caller."""
+    post_NK = np.maximum(post_NK, 0)
+    topic_NK = latents.topic_P[post_NK]
+    user_NK = np.broadcast_to(user_N[:, None], post_NK.shape)
+    hour_N = (requested_at_N % DAY) / HOUR
+    weekday_N = (requested_at_N // DAY + 3) % 7
+    return Moods(
+        taste=latents.taste_UT[user_NK, topic_NK], tie=latents.ties(user_NK, latents.author_P[post_NK]),
+        quality=latents.quality_P[post_NK], bait=latents.bait_P[post_NK], talk=latents.talk_T[topic_NK],
+        public=latents.public_P[post_NK], kind=latents.kind_P[post_NK],
+        age_hours=np.maximum(requested_at_N[:, None] - latents.created_at_P[post_NK], 0) / HOUR,
+        evening=np.cos(2 * np.pi * (hour_N - 20.0) / 24.0)[:, None], weekend=(weekday_N >= 5)[:, None],
+        style=latents.style_UA[user_NK],
+    )  # fmt: skip
+
+
+def examined_probabilities(moods: Moods) -> np.ndarray:
+    """Probability (N, K, A) of each task in the order of TASK_NAMES once the post is examined, before slate fatigue."""
+    m = moods
+    fresh_day, fresh_hours = 0.5 ** (m.age_hours / 48.0), 0.5 ** (m.age_hours / 9.0)
+    close = m.tie**1.2
+    daypart = np.exp(0.9 * m.evening * EVENING_BY_KIND[m.kind])
+    curiosity = close * (0.35 + 0.65 * m.quality) + (1 - close) * m.taste**1.3 * (0.15 + 1.25 * m.quality**1.5)
+    click = 0.52 * daypart * (0.4 + 0.6 * fresh_day) * curiosity + 0.3 * m.bait * (1 - close)
+    person = TIE_BY_KIND[m.kind]
+    like = 0.62 * (0.3 + 0.7 * fresh_day) * (
+        person * close * (0.5 + 0.5 * m.quality) + (1 - person) * m.taste**1.4 * m.quality**1.5 * 0.9
+    ) * (1 - 0.8 * m.bait)  # fmt: skip
+    comment = 0.42 * TALK_BY_KIND[m.kind] * (
+        close * (0.08 + 0.92 * fresh_hours) * (0.3 + 0.7 * m.talk) + 0.45 * (1 - close) * m.talk**2 * m.taste**2 * m.quality
+    )  # fmt: skip
+    share = np.where(m.public, 0.34, 0.015) * PASS_ON_BY_KIND[m.kind] * m.taste**1.5 * m.quality**2.2 * (
+        0.45 + 0.55 * fresh_day
+    ) * np.where(m.weekend, 1.25, 0.9) * (1 - 0.8 * m.bait)  # fmt: skip
+    cold = (1 - m.taste) ** 3 * (1 - close) ** 5
+    hide = 0.075 * cold * (1.35 - m.quality) + 0.14 * m.bait * (1 - close) ** 2 * (0.3 + m.taste) * (1.2 - m.quality)
+    return np.stack([click, like, comment, share, hide], axis=-1) * m.style
+
+
+def slate_probabilities(
+    latents: Latents, user_N: np.ndarray, post_NK: np.ndarray, requested_at_N: np.ndarray
+) -> np.ndarray:
+    """Probability (N, K, A) that the post at a position is examined and acted on, whenever the action comes.
+
+    By indices; empty slots (-1) get 0. The same author (at the origin or here) or topic earlier in the slate tires.
+    """
+    filled_NK = post_NK >= 0
+    moods = read_moods(latents, user_N, post_NK, requested_at_N)
+    safe_NK = np.maximum(post_NK, 0)
+    authors_NK = _earlier_equal(latents.origin_author_P[safe_NK], filled_NK)
+    topics_NK = _earlier_equal(latents.topic_P[safe_NK], filled_NK)
+    engaged_NK = 0.6**authors_NK * 0.85**topics_NK
+    tired_NK = (1.0 + 0.9 * authors_NK) * (1.0 + 0.25 * topics_NK)
+    factor_NKA = np.stack([engaged_NK] * (len(TASK_NAMES) - 1) + [tired_NK], axis=-1)
+    probabilities_NKA = np.clip(examined_probabilities(moods) * factor_NKA, 0.0, 0.9)
+    return probabilities_NKA * examination(post_NK.shape[1])[:, None] * filled_NK[:, :, None]
+
+
+assert TASK_NAMES == ("click", "like", "comment", "share", "hide") and len(POST_KINDS) == len(EVENING_BY_KIND)

@@ -1,0 +1,82 @@
+"""The front door: simulate a log and write it to the lake."""
+
+import numpy as np
+
+from contracts.clock import DAY
+from contracts.dataset import Dataset
+from contracts.progress import stage
+from contracts.splits import split_log
+from contracts.tables import ACTIONS, BLOCKS, FRIENDSHIPS, IMPRESSIONS, POSTS, REQUESTS, SESSIONS, TOPICS, USERS
+from contracts.tasks import TASK_NAMES
+from contracts.workspace import Workspace
+from simulator.environment import tables
+from simulator.environment.behaviour import Latents
+from simulator.environment.days import Log, run_days
+from simulator.environment.lookups import Graph
+from simulator.environment.people import People, draw_people
+from simulator.environment.phrases import TOPICS as TOPIC_PHRASES
+from simulator.environment.posts import PUBLIC, Posts, draw_posts, root_of
+from simulator.environment.settings import EnvironmentSettings
+from simulator.environment.truth import Truth
+
+ATTRIBUTION_US = DAY
+
+
+def _latents(people: People, posts: Posts) -> Latents:
+    edges = people.edges
+    users, count = len(people.registered_at_U), len(posts.author_P)
+    return Latents(
+        user_ids_U=tables.FIRST_USER_ID + np.arange(users), taste_UT=people.taste_UT, style_UA=people.style_UA,
+        community_U=people.community_U, post_ids_P=tables.FIRST_POST_ID + np.arange(count), author_P=posts.author_P,
+        origin_author_P=posts.author_P[root_of(posts.ancestors_PD, np.arange(count))], created_at_P=posts.created_at_P,
+        kind_P=posts.kind_P, topic_P=posts.topic_P, public_P=posts.visibility_P == PUBLIC, quality_P=posts.quality_P,
+        bait_P=posts.bait_P, talk_T=np.array([topic.talk for topic in TOPIC_PHRASES]),
+        tie_key_E=edges.user_E * users + edges.friend_E, tie_E=edges.tie_E,
+    )  # fmt: skip
+
+
+def simulate(workspace: Workspace, settings: EnvironmentSettings | None = None) -> dict:
+    """Writes a whole simulated log, its truth and its description into the workspace; returns the report.
+
+    The same settings give the same bytes. `BadInput` for settings that cannot be simulated, before anything is written.
+    """
+    settings = settings or EnvironmentSettings()
+    settings.check()
+    start, end = settings.start_at, settings.end_at
+    split_log(start + settings.warmup_days * DAY, end, ATTRIBUTION_US)
+    rng = np.random.default_rng(settings.seed)
+    with stage(f"people and posts: {settings.users} users, {settings.days} days, seed {settings.seed}"):
+        people = draw_people(rng, settings)
+        graph = Graph(settings.users, people.edges, people.blocks)
+        posts = draw_posts(rng, settings, people, graph)
+        latents = _latents(people, posts)
+    with stage("feeds"):
+        log = run_days(rng, settings, people, graph, posts, latents)
+    with stage("tables"):
+        written = {
+            USERS: tables.users_table(people), FRIENDSHIPS: tables.friendships_table(people, end),
+            BLOCKS: tables.blocks_table(people), POSTS: tables.posts_table(posts), TOPICS: tables.topics_table(start),
+            REQUESTS: tables.requests_table(log, settings.slate_size),
+            IMPRESSIONS: tables.impressions_table(rng, log, posts),
+            ACTIONS: tables.actions_table(rng, settings, people, graph, posts, log), SESSIONS: tables.sessions_table(log),
+        }  # fmt: skip
+        workspace.dataset_path.unlink(missing_ok=True)
+        Truth(latents).save(workspace)
+        manifests = {spec.name: workspace.lake.write(spec, table) for spec, table in written.items()}
+    dataset = Dataset(
+        source="environment", start=start, end=end, warmup_us=settings.warmup_days * DAY, attribution_us=ATTRIBUTION_US,
+        live_us=settings.live_us, tasks=TASK_NAMES, has_propensities=True,
+        derived={"everything": "simulated; docs/environment.md states the formulas"},
+        counts={name: manifest.rows for name, manifest in manifests.items()}, settings=settings.model_dump(mode="json"),
+    )  # fmt: skip
+    dataset.save(workspace.dataset_path)
+    return {
+        "source": dataset.source, "counts": dataset.counts, "start": start, "end": end, "split": dataset.split().as_dict(),
+        "rates_per_viewed_impression": _rates(log), "mean_pool": float((log.pools_NM >= 0).sum(axis=1).mean()),
+        "content_hashes": {name: manifest.content_hash for name, manifest in manifests.items()},
+    }  # fmt: skip
+
+
+def _rates(log: Log) -> dict[str, float]:
+    viewed = max(int(log.viewed_NK.sum()), 1)
+    return {name: float(log.acted_NKA[..., i].sum() / viewed) for i, name in enumerate(TASK_NAMES)}
