@@ -1,0 +1,1 @@
+"""Schedules for Airflow 3: they call the command line and import no room."""
