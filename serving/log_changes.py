@@ -13,7 +13,7 @@ from contracts.workspace import Workspace
 from serving.changes import block_mutations, friendship_mutations, post_mutations, seen_mutation, user_mutations
 from serving.documents import read_documents, read_profiles
 from serving.features.updater import Event, event_mutations
-from serving.snapshot import ints
+from serving.snapshot import ints, shown_posts
 from serving.store.memory import MemoryStore
 from serving.store.protocol import Mutation
 
@@ -85,8 +85,12 @@ class LogChanges:
         return _Lane(ints(stream, "known_at"), lambda row: event_mutations(Event(*rows[row])))
 
     def _shown(self) -> _Lane:
-        table = self._within(
-            self.workspace.lake.read(IMPRESSIONS, ["user_id", "post_id", "shown_at", "known_at"]), "shown_at"
-        )
-        rows = list(zip(*(table[name].to_pylist() for name in ("user_id", "post_id", "shown_at"))))
-        return _Lane(ints(table, "known_at"), lambda row: [seen_mutation(*rows[row], live_us=self.live_us)])
+        shown = shown_posts(self.workspace.lake, self.start - self.live_us, self.end)
+        table = self._within(shown, "shown_at")
+        rows = [
+            seen_mutation(user_id, post_id, shown_at, self.live_us)
+            for user_id, post_id, shown_at in zip(
+                *(ints(table, name).tolist() for name in ("user_id", "post_id", "shown_at"))
+            )
+        ]
+        return _Lane(ints(table, "known_at"), lambda row: rows[row : row + 1])

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from contracts.clock import to_datetime
 from contracts.errors import BadInput
 from contracts.features import FAMILIES
+from contracts.lake import Lake
 from contracts.states import STATES
 from contracts.tables import ACTIONS, BLOCKS, FRIENDSHIPS, IMPRESSIONS, SUBJECTS, TOPICS
 from contracts.tasks import ENGAGEMENTS
@@ -93,8 +94,8 @@ def _history(build: Build) -> Iterator[tuple[str, Items]]:
     hidden = actions.filter(pc.is_in(actions["kind"], pa.array(HIDING)))
     rows = np.stack([ints(hidden, "post_id"), ints(hidden, "occurred_at")], axis=1)
     yield "hidden", _grouped("hidden", ints(hidden, "user_id"), rows)
-    columns = ["user_id", "post_id", "shown_at", "known_at"]
-    shown = known(lake.read(IMPRESSIONS, columns, start=build.as_of - build.live_us, end=build.as_of), build.as_of)
+    shown = shown_posts(build.workspace.lake, build.as_of - build.live_us, build.as_of)
+    shown = known(shown, build.as_of)
     shown = shown.sort_by([("known_at", "ascending"), ("shown_at", "ascending")])
     rows = np.stack([ints(shown, "post_id"), ints(shown, "shown_at")], axis=1)
     yield "seen", _grouped("seen", ints(shown, "user_id"), rows)
@@ -134,6 +135,12 @@ def _names(build: Build) -> Iterator[tuple[str, Items]]:
 def known(table: pa.Table, as_of: int) -> pa.Table:
     """The rows that had reached the lake before `as_of`."""
     return table.filter(pc.less(table["known_at"], as_of))
+
+
+def shown_posts(lake: Lake, start: int, end: int) -> pa.Table:
+    """Impressions shown in [start, end) (UTC us). Derived ones are left out: they prove not that anybody saw anything."""
+    table = lake.read(IMPRESSIONS, ["user_id", "post_id", "policy", "shown_at", "known_at"], start=start, end=end)
+    return table.filter(pc.invert(pc.starts_with(table["policy"], "derived")))
 
 
 def ints(table: pa.Table, column: str) -> np.ndarray:

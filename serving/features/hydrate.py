@@ -63,7 +63,7 @@ class FeatureReader:
         columns["post_kind"] = posts.kind_N.astype(np.float64)
         columns["post_topic"] = posts.topic_N.astype(np.float64)
         engagers_RW, owner_R = unpack_many_records(got["engagers"], ENGAGER)
-        columns["friends_engaged"] = _members(owner_R, engagers_RW[:, 0], friend_ids_M, len(post_ids))
+        columns["friends_engaged"] = members(owner_R, engagers_RW[:, 0], friend_ids_M, len(post_ids))
         return columns
 
 
@@ -152,7 +152,7 @@ def _author_facts(now: int, profile: Profile | None, active_RW: np.ndarray, frie
     cities: Sequence[str] = [unpack_profile(value).city if value else "" for value in got["user"]] if city else []
     return {
         "author_friends": _distinct(owner_R, of_author_R, count),
-        "mutual_friends": _members(owner_R, of_author_R, friend_ids_M, count),
+        "mutual_friends": members(owner_R, of_author_R, friend_ids_M, count),
         "is_friend": is_friend_A,
         "special_care": special_A,
         "friendship_days": np.where(np.isfinite(since_A), (now - np.where(np.isfinite(since_A), since_A, 0)) / DAY, 0),
@@ -182,7 +182,7 @@ def _distinct(owner_R: np.ndarray, id_R: np.ndarray, count: int) -> np.ndarray:
     return np.bincount(owner_R[first_R], minlength=count).astype(np.float64)
 
 
-def _members(owner_R: np.ndarray, id_R: np.ndarray, set_M: np.ndarray, count: int) -> np.ndarray:
+def members(owner_R: np.ndarray, id_R: np.ndarray, set_M: np.ndarray, count: int) -> np.ndarray:
     """Distinct ids per owner (count,) that are in the sorted `set_M`, float64."""
     if not len(set_M) or not len(id_R):
         return np.zeros(count)

@@ -103,7 +103,7 @@ export function cardActions(item, page, on, card, scoresId) {
       el("button", { type: "button", class: "soft", on: { click: () => on.visit(author) } }, `See the feed as ${short}`));
     if (!visited) {
       visited = true;
-      on.act("profile", item, page).catch(() => (visited = false));
+      on.note("profile", item, page).catch(() => (visited = false));
     }
   }
 

@@ -11,9 +11,12 @@ export class CallFailed extends Error {
   }
 }
 
+const TOKENS = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?/g;
+const LONG_INTEGER = /^-?\d{16,}$/;
+
 /** JSON whose integers of 16 digits and more become strings: ids have 64 bits, numbers here have 53. */
 export function parseJson(text) {
-  return JSON.parse(text.replace(/"(?:[^"\\]|\\.)*"|-?\d{16,}(?![\d.eE])/g, (part) => (part[0] === '"' ? part : `"${part}"`)));
+  return JSON.parse(text.replace(TOKENS, (token) => (LONG_INTEGER.test(token) ? `"${token}"` : token)));
 }
 
 async function call(path, options = {}) {
@@ -31,6 +34,7 @@ async function call(path, options = {}) {
   } catch {
     body = null;
   }
+  if (answer.ok && body === null) throw new CallFailed("The server's answer is not JSON.", answer.status);
   if (!answer.ok) throw new CallFailed(body?.error ?? `The server answered with status ${answer.status}.`, answer.status);
   return { status: answer.status, body };
 }

@@ -59,7 +59,7 @@ function engagementLine({ likes, comments, shares }) {
  * The card of one item.
  * @param item as made by api.js
  * @param page the feed it came in: `{viewer, requestId, policy, statistics}`
- * @param {{act: Function, hidden: Function, blocked: Function, visit: Function}} on what the page does about it
+ * @param {{act: Function, note: Function, hidden: Function, block: Function, visit: Function, report: Function}} on what the page does about it
  */
 export function postCard(item, page, on) {
   const nameId = uniqueId("name");
@@ -72,7 +72,8 @@ export function postCard(item, page, on) {
   const body = el("div", { class: "body", id: textId },
     item.text && el("p", { class: "text" }, item.text),
     subjectMark(item.subject),
-    item.original && originalPost(item.original));
+    item.original && originalPost(item.original),
+    el("p", { class: "read-more", "aria-hidden": "true" }, "Read more"));
 
   let opened = false;
   function open() {
@@ -82,7 +83,7 @@ export function postCard(item, page, on) {
     age.setAttribute("aria-expanded", String(show));
     if (!opened) {
       opened = true;
-      on.act("click", item, page).catch(() => (opened = false));
+      on.note("click", item, page).catch(() => (opened = false));
     }
   }
   age.addEventListener("click", open);
@@ -96,8 +97,7 @@ export function postCard(item, page, on) {
       face(item.author),
       el("div", { class: "who" },
         el("p", { class: "who-line" }, name, verb(item) && el("span", { class: "verb" }, verb(item)), tieHint(item.tie)),
-        el("p", { class: "meta" }, age, visibilityMark(item.visibility), kindMark(item.kind), item.author.city && el("span", { class: "city" }, item.author.city))),
-      item.topic && topicTag(item.topic),
+        el("p", { class: "meta" }, age, visibilityMark(item.visibility), kindMark(item.kind), item.topic && topicTag(item.topic))),
       actions.menu),
     actions.person,
     body, exact,
@@ -106,6 +106,11 @@ export function postCard(item, page, on) {
     actions.composer,
     scoresPanel(item, page, page.statistics, scoresId));
   return card;
+}
+
+/** Marks a card in the document whose text is cut, so that it says that there is more to read. */
+export function markCut(card) {
+  card.classList.toggle("cut", [...card.querySelectorAll(".text")].some((text) => text.scrollHeight > text.clientHeight + 4));
 }
 
 /** What takes a card's place once it is hidden or its author blocked; it cannot be taken back here, and says so. */

@@ -19,11 +19,11 @@ export function longAge(seconds) {
 
 export const plural = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
 
-/** "Tue 4 Jun 2024, 13:05 UTC": the log's own clock, whatever the reader's. */
+/** "4 Jun 2024, 13:05 UTC": the log's own clock, whatever the reader's. */
 export function moment(iso) {
   const at = new Date(iso);
   if (Number.isNaN(at.getTime())) return iso;
-  const day = new Intl.DateTimeFormat("en-GB", { weekday: "short", day: "numeric", month: "short", year: "numeric", timeZone: "UTC" });
+  const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric", timeZone: "UTC" });
   const hour = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", timeZone: "UTC" });
   return `${day.format(at)}, ${hour.format(at)} UTC`;
 }
