@@ -27,7 +27,7 @@ def event_stream(posts: pa.Table, impressions: pa.Table, actions: pa.Table) -> p
             "author_id": viewed["author_id"], "post_id": viewed["post_id"],
             "occurred_at": viewed["shown_at"], "known_at": viewed["known_at"],
         }),
-        actions.select(["kind", "user_id", "author_id", "post_id", "occurred_at", "known_at"]),
+        pa.table({name: actions[name] for name in ("kind", "user_id", "author_id", "post_id", "occurred_at", "known_at")}),
         pa.table({
             "kind": pa.array(["post"] * posts.num_rows, pa.string()), "user_id": posts["author_id"],
             "author_id": posts["author_id"], "post_id": posts["post_id"],
