@@ -120,7 +120,7 @@ function commentBox(item, page, send) {
     face(page.viewer, "face face-small"),
     el("div", { class: "comment-field" },
       el("label", { class: "unseen", for: `${id}-text` }, `Comment as ${page.viewer.name}`), input,
-      el("div", { class: "comment-foot" }, el("p", { class: "fine" }, "Only the fact that you commented is kept, not the words."), cancel, submit)));
+      el("div", { class: "comment-foot" }, el("p", { class: "fine" }, "That you commented is kept, the words are not."), el("div", { class: "comment-buttons" }, cancel, submit))));
   let close = () => {};
   form.addEventListener("submit", async (event) => {
     event.preventDefault();

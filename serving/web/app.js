@@ -177,16 +177,17 @@ async function start() {
 
 const KEYS = { l: "like", c: "comment", s: "share", h: "hide" };
 parts.feed.addEventListener("keydown", (event) => {
-  const card = event.target.closest("article");
+  const card = event.target.closest("article, .gone");
   if (!card || event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, textarea, select")) return;
   const step = { j: 1, PageDown: 1, k: -1, PageUp: -1 }[event.key];
   if (step) {
-    const cards = [...parts.feed.querySelectorAll("article")];
+    const cards = [...parts.feed.querySelectorAll("article, .gone")];
     const next = cards[cards.indexOf(card) + step] ?? (step > 0 ? document.getElementById("more") : null);
     next?.focus();
-  } else if (event.target === card && KEYS[event.key]) card.querySelector(`[data-action=${KEYS[event.key]}]`).click();
-  else if (event.target === card && event.key === "o") card.querySelector(".age").click();
-  else if (event.target === card && event.key === "e") card.querySelector(".action-scores").click();
+  } else if (event.target !== card || !card.matches("article")) return;
+  else if (KEYS[event.key]) card.querySelector(`[data-action=${KEYS[event.key]}]`).click();
+  else if (event.key === "o") card.querySelector(".age").click();
+  else if (event.key === "e") card.querySelector(".action-scores").click();
   else return;
   event.preventDefault();
 });

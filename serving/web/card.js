@@ -118,5 +118,5 @@ export function goneNote(text, detail) {
   return el("div", { class: "gone", tabindex: "-1", role: "group" }, icon("check"), el("p", {}, el("strong", {}, text), el("span", {}, detail)));
 }
 
-export const hiddenText = (author) => [`Hidden.`, ` This post will not come back, and the next feeds show less like it from ${firstName(author.name)}.`];
+export const hiddenText = (author) => ["Hidden.", ` This post of ${firstName(author.name)}'s will not come back.`];
 export const blockedText = (author) => [`${author.name} is blocked.`, " Neither of you will see the other's posts."];

@@ -1,4 +1,4 @@
-// A friendly face for every person, drawn from name and id alone: the same person has the same face everywhere.
+// A friendly face for every person, drawn from one seed alone: the same person has the same face everywhere.
 
 import { svg } from "./dom.js";
 
@@ -108,10 +108,10 @@ function glasses(kind, tone) {
 
 /**
  * The face of a person as an `<svg>`. It is decoration beside the name, so assistive technology skips it.
- * @param {{id: (string|number), name: string}} person
+ * @param {{seed: string}} person
  */
 export function face(person, className = "face") {
-  const draw = generator(`${person.id}:${person.name}`);
+  const draw = generator(person.seed);
   const pick = (list) => list[Math.floor(draw() * list.length)];
   const background = pick(BACKGROUNDS);
   const [skin, shade] = pick(SKINS);

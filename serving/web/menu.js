@@ -22,7 +22,8 @@ export function overflowMenu(label, entries) {
     list.hidden = false;
     button.setAttribute("aria-expanded", "true");
     document.addEventListener("pointerdown", outside);
-    items[at].focus();
+    list.scrollIntoView({ block: "nearest" });
+    items[at].focus({ preventScroll: true });
   }
   function close(giveBack) {
     if (list.hidden) return;
