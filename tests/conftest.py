@@ -1,6 +1,7 @@
 """What the tests share: the real datasets, a real Redis server, one Spark session, a seeded generator."""
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,12 +41,29 @@ def redis_client(redis_url: str) -> Iterator["object"]:
     client.close()
 
 
+@pytest.fixture(scope="module")
+def spark() -> "object":
+    """The run's one Spark session, since a start takes as long as many tests; a new one if a module before stopped it."""
+    return pytest.importorskip("pipelines.spark", reason="the pipelines are not here").session()
+
+
+def pytest_sessionfinish() -> None:
+    """Stops Spark, if a test started it."""
+    pyspark_sql = sys.modules.get("pyspark.sql")
+    session = pyspark_sql.SparkSession.getActiveSession() if pyspark_sql else None
+    if session is not None:
+        session.stop()
+
+
 @pytest.fixture(scope="session")
-def spark() -> Iterator["object"]:
-    """The one Spark session of the test run: a start takes as long as many tests."""
-    session = pytest.importorskip("pipelines.spark", reason="the pipelines are not here yet").session()
-    yield session
-    session.stop()
+def chromium() -> Path:
+    """The program of a Chromium; the tests that drive it as root pass `--no-sandbox`."""
+    from feedloop.machine import browser
+
+    found = browser.find()
+    if found is None:
+        pytest.skip("no chromium on the PATH: make browser")
+    return found
 
 
 @pytest.fixture
