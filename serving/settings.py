@@ -31,3 +31,25 @@ class FeedSettings(BaseSettings):
     source_deadline_ms: float = Field(60, gt=0, description="Milliseconds that each recall path has.")
     hydrate_deadline_ms: float = Field(120, gt=0, description="Milliseconds that features have.")
     rank_deadline_ms: float = Field(120, gt=0, description="Milliseconds that each model has.")
+
+
+class PublishSettings(BaseSettings):
+    """Publishing; environment prefix FEEDLOOP_PUBLISH_."""
+
+    model_config = SettingsConfigDict(env_prefix="FEEDLOOP_PUBLISH_", frozen=True, extra="forbid")
+
+    chunk_keys: int = Field(2000, ge=1, description="Keys per MSET.")
+    lock_s: int = Field(
+        15, ge=1, description="Seconds after which a publisher that was killed no longer holds others up."
+    )
+
+
+class ApiSettings(BaseSettings):
+    """The HTTP API; environment prefix FEEDLOOP_API_."""
+
+    model_config = SettingsConfigDict(env_prefix="FEEDLOOP_API_", frozen=True, extra="forbid")
+
+    threads: int = Field(16, ge=1, description="Threads that stages with a deadline run in.")
+    redis_timeout_s: float = Field(2.0, gt=0, description="Seconds after which a call of Redis counts as failed.")
+    poll_s: float = Field(1.0, gt=0, description="Seconds between looks for a newly published version.")
+    feed_log_entries: int = Field(200_000, ge=1, description="Entries that the feed log in Redis keeps, about.")

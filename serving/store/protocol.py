@@ -21,12 +21,16 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Adds one record at the end, and drops records at the front whose moment (`at_column`) is before `horizon` (us)."""
+    """Adds one record at the end, and drops records at the front whose moment (`at_column`) is before `horizon` (us).
+
+    `expire_s`: the whole key goes this many seconds after its last append; 0: never by itself. Memory keeps it.
+    """
 
     key: bytes
     record: bytes
     at_column: int
     horizon: int = 0
+    expire_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)
