@@ -11,19 +11,21 @@ from contracts.clock import DAY, HOUR
 from contracts.tables import POST_KINDS
 from contracts.tasks import TASK_NAMES
 
-EXAMINATION_POWER = 0.5
+EXAMINATION_POWER = 0.4
 IN_WINDOW = 0.995
 """Share of actions that come inside the attribution window; the others come after it and do not count."""
 
 # Per post kind, in the order of POST_KINDS: text, photo, video, share, quote, link.
-EVENING_BY_KIND = np.array([-0.9, 0.5, 1.0, 0.0, -0.3, -1.0])
-"""How much an evening draws clicks to the kind (and a morning away from it)."""
-TIE_BY_KIND = np.array([0.65, 0.95, 0.35, 0.3, 0.5, 0.08])
+EVENING_BY_KIND = np.array([-0.9, 0.6, 1.1, 0.1, -0.4, -1.1])
+"""How much an evening draws people to the kind (and a morning away from it)."""
+TIE_BY_KIND = np.array([0.65, 0.95, 0.3, 0.3, 0.5, 0.05])
 """How much a like of the kind is about the person rather than the topic."""
-TALK_BY_KIND = np.array([1.0, 0.6, 0.3, 0.2, 1.3, 0.25])
+TALK_BY_KIND = np.array([1.0, 0.55, 0.25, 0.2, 1.3, 0.2])
 """How much the kind invites comments."""
-PASS_ON_BY_KIND = np.array([0.5, 0.5, 1.5, 1.1, 0.6, 1.6])
+PASS_ON_BY_KIND = np.array([0.5, 0.6, 1.4, 1.0, 0.6, 1.6])
 """How much the kind invites shares."""
+LIFE_HOURS_BY_KIND = np.array([8.0, 30.0, 90.0, 36.0, 10.0, 120.0])
+"""Half-life of interest in the kind."""
 
 
 @dataclass(frozen=True)
@@ -51,21 +53,22 @@ class Latents:
     tie_key_E: np.ndarray
     tie_E: np.ndarray
 
-    def ties(self, user_N: np.ndarray, author_N: np.ndarray) -> np.ndarray:
-        """Tie strength of pairs of indices; of people without an edge 0.03, in one community 0.08."""
+    def ties(self, user_N: np.ndarray, author_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Tie strength of pairs of indices, and whether they are ever joined; without an edge 0.03, in one community 0.08."""
         weak_N = np.where(self.community_U[user_N] == self.community_U[author_N], 0.08, 0.03)
         if not len(self.tie_key_E):
-            return weak_N
+            return weak_N, np.zeros(weak_N.shape, bool)
         key_N = user_N * len(self.user_ids_U) + author_N
         at_N = np.minimum(np.searchsorted(self.tie_key_E, key_N), len(self.tie_key_E) - 1)
-        return np.where(self.tie_key_E[at_N] == key_N, self.tie_E[at_N], weak_N)
+        joined_N = self.tie_key_E[at_N] == key_N
+        return np.where(joined_N, self.tie_E[at_N], weak_N), joined_N
 
 
 LATENT_NAMES = tuple(field.name for field in fields(Latents))
 
 
 def examination(positions: int) -> np.ndarray:
-    """Probability (K,) that a person looks at each position: 1 / (1 + k) ** 0.5."""
+    """Probability (K,) that a person looks at each position: 1 / (1 + k) ** EXAMINATION_POWER."""
     return (1.0 + np.arange(positions)) ** -EXAMINATION_POWER
 
 
@@ -81,6 +84,7 @@ class Moods:
 
     taste: np.ndarray
     tie: np.ndarray
+    joined: np.ndarray
     quality: np.ndarray
     bait: np.ndarray
     talk: np.ndarray
@@ -99,8 +103,9 @@ def read_moods(latents: Latents, user_N: np.ndarray, post_NK: np.ndarray, reques
     user_NK = np.broadcast_to(user_N[:, None], post_NK.shape)
     hour_N = (requested_at_N % DAY) / HOUR
     weekday_N = (requested_at_N // DAY + 3) % 7
+    tie_NK, joined_NK = latents.ties(user_NK, latents.author_P[post_NK])
     return Moods(
-        taste=latents.taste_UT[user_NK, topic_NK], tie=latents.ties(user_NK, latents.author_P[post_NK]),
+        taste=latents.taste_UT[user_NK, topic_NK], tie=tie_NK, joined=joined_NK,
         quality=latents.quality_P[post_NK], bait=latents.bait_P[post_NK], talk=latents.talk_T[topic_NK],
         public=latents.public_P[post_NK], kind=latents.kind_P[post_NK],
         age_hours=np.maximum(requested_at_N[:, None] - latents.created_at_P[post_NK], 0) / HOUR,
@@ -112,23 +117,31 @@ def read_moods(latents: Latents, user_N: np.ndarray, post_NK: np.ndarray, reques
 def examined_probabilities(moods: Moods) -> np.ndarray:
     """Probability (N, K, A) of each task in the order of TASK_NAMES once the post is examined, before slate fatigue."""
     m = moods
-    fresh_day, fresh_hours = 0.5 ** (m.age_hours / 48.0), 0.5 ** (m.age_hours / 9.0)
+    fresh, fresh_hours = 0.5 ** (m.age_hours / LIFE_HOURS_BY_KIND[m.kind]), 0.5 ** (m.age_hours / 10.0)
     close = m.tie**1.2
-    daypart = np.exp(0.9 * m.evening * EVENING_BY_KIND[m.kind])
-    curiosity = close * (0.35 + 0.65 * m.quality) + (1 - close) * m.taste**1.3 * (0.15 + 1.25 * m.quality**1.5)
-    click = 0.52 * daypart * (0.4 + 0.6 * fresh_day) * curiosity + 0.3 * m.bait * (1 - close)
+    by_kind = m.evening * EVENING_BY_KIND[m.kind]
+    by_person = m.evening * np.where(m.joined, -1.0, 1.0)
+    good = m.quality**1.5
+
+    curiosity = close * (0.4 + 0.6 * m.quality) + (1 - close) * m.taste**1.3 * (0.2 + 1.2 * good)
+    click = 0.6 * np.exp(0.9 * by_kind) * (0.4 + 0.6 * fresh) * curiosity + 0.3 * m.bait * (1 - close)
+
     person = TIE_BY_KIND[m.kind]
-    like = 0.62 * (0.3 + 0.7 * fresh_day) * (
-        person * close * (0.5 + 0.5 * m.quality) + (1 - person) * m.taste**1.4 * m.quality**1.5 * 0.9
-    ) * (1 - 0.8 * m.bait)  # fmt: skip
-    comment = 0.42 * TALK_BY_KIND[m.kind] * (
-        close * (0.08 + 0.92 * fresh_hours) * (0.3 + 0.7 * m.talk) + 0.45 * (1 - close) * m.talk**2 * m.taste**2 * m.quality
-    )  # fmt: skip
-    share = np.where(m.public, 0.34, 0.015) * PASS_ON_BY_KIND[m.kind] * m.taste**1.5 * m.quality**2.2 * (
-        0.45 + 0.55 * fresh_day
-    ) * np.where(m.weekend, 1.25, 0.9) * (1 - 0.8 * m.bait)  # fmt: skip
+    warmth = person * close * (0.6 + 0.4 * m.quality) + (1 - person) * m.taste**1.4 * good
+    like = 1.15 * np.exp(0.6 * by_person + 0.5 * by_kind) * (0.25 + 0.75 * fresh) * warmth * (1 - 0.8 * m.bait)
+
+    chat = close * (0.1 + 0.9 * fresh_hours) * (0.4 + 0.6 * m.talk)
+    debate = 0.8 * (1 - close) * m.talk * m.taste**2 * m.quality
+    comment = 0.55 * TALK_BY_KIND[m.kind] * (chat * np.exp(-0.9 * m.evening) + debate * np.exp(1.2 * m.evening))
+
+    outing = np.where(m.weekend, 1.0, -1.0) * EVENING_BY_KIND[m.kind]
+    share = np.where(m.public, 0.55, 0.03) * PASS_ON_BY_KIND[m.kind] * m.taste**1.5 * m.quality**2 * (
+        0.35 + 0.65 * fresh
+    ) * np.exp(0.9 * outing + 0.5 * by_kind - 0.4 * by_person) * (1 - 0.8 * m.bait)  # fmt: skip
+
     cold = (1 - m.taste) ** 3 * (1 - close) ** 5
-    hide = 0.075 * cold * (1.35 - m.quality) + 0.14 * m.bait * (1 - close) ** 2 * (0.3 + m.taste) * (1.2 - m.quality)
+    regret = m.bait * (1 - close) ** 2 * (0.2 + 1.2 * m.taste) * (1.2 - m.quality) * np.exp(-0.9 * m.evening)
+    hide = 0.04 * np.exp(-1.2 * by_kind) * cold * (1.35 - m.quality) * (1.6 - 1.4 * fresh) + 0.11 * regret
     return np.stack([click, like, comment, share, hide], axis=-1) * m.style
 
 
@@ -151,4 +164,5 @@ def slate_probabilities(
     return probabilities_NKA * examination(post_NK.shape[1])[:, None] * filled_NK[:, :, None]
 
 
-assert TASK_NAMES == ("click", "like", "comment", "share", "hide") and len(POST_KINDS) == len(EVENING_BY_KIND)
+assert TASK_NAMES == ("click", "like", "comment", "share", "hide")
+assert len(POST_KINDS) == len(EVENING_BY_KIND)

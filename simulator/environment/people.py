@@ -90,7 +90,7 @@ def _pairs(rng: np.random.Generator, community_U: np.ndarray, city_U: np.ndarray
     for share, group_U in ((0.58, community_U), (0.12, city_U), (0.15, np.zeros(users, np.int64))):
         order_U = np.argsort(group_U, kind="stable")
         sorted_U = group_U[order_U]
-        count = int(wanted * share * 1.15)
+        count = int(wanted * share * 1.35)
         a_N = _pick(rng, weight_U[order_U], np.zeros(count, np.int64), np.full(count, users))
         low_N = np.searchsorted(sorted_U, sorted_U[a_N], side="left")
         high_N = np.searchsorted(sorted_U, sorted_U[a_N], side="right")
@@ -99,7 +99,7 @@ def _pairs(rng: np.random.Generator, community_U: np.ndarray, city_U: np.ndarray
     pairs = np.concatenate(parts)
     both = np.concatenate([pairs, pairs[:, ::-1]])
     both = both[np.argsort(both[:, 0], kind="stable")]
-    via = both[rng.integers(0, len(both), int(wanted * 0.2))]
+    via = both[rng.integers(0, len(both), int(wanted * 0.25))]
     low_N = np.searchsorted(both[:, 0], via[:, 1], side="left")
     high_N = np.searchsorted(both[:, 0], via[:, 1], side="right")
     third_N = both[low_N + np.floor(rng.random(len(via)) * (high_N - low_N)).astype(np.int64), 1]

@@ -38,7 +38,7 @@ class PoolMaker:
         self.shelf = Shelf(posts.author_P, posts.created_at_P)
         self.visibility = Visibility(graph, posts)
         self.seen = Seen(graph.users, len(posts.author_P))
-        self._from_friends = max(int(round(settings.friend_share * settings.pool_size)), 1)
+        self._from_friends = max(round(settings.friend_share * settings.pool_size), 1)
 
     def _fits(self, user_R: np.ndarray, post_R: np.ndarray, at_R: np.ndarray) -> np.ndarray:
         posts = self.posts
@@ -132,7 +132,7 @@ class PoolMaker:
         friend_request_R, friend_post_R = self._friends_rows(rng, user_N, at_N)
         other_request_R, other_post_R = self._beyond_rows(rng, user_N, at_N, popular_P, weight_P)
         friends_N = np.bincount(friend_request_R, minlength=len(user_N))
-        room_N = np.minimum(size - friends_N, np.maximum(size - self._from_friends, size // 3))
+        room_N = np.maximum(size - self._from_friends, self.settings.slate_size - friends_N)
         kept_R = rank_within(other_request_R) < room_N[other_request_R]
         request_R = np.concatenate([friend_request_R, other_request_R[kept_R]])
         post_R = np.concatenate([friend_post_R, other_post_R[kept_R]])

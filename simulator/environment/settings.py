@@ -27,7 +27,7 @@ class EnvironmentSettings(BaseModel):
     """How long a post stays a candidate, in days."""
     mean_friends: float = 25.0
     """Mean number of friends of a person."""
-    posts_per_day: float = 0.65
+    posts_per_day: float = 0.7
     """Mean posts per person and day."""
     requests_per_day: float = 1.1
     """Mean feed requests per person and day, before satisfaction moves it."""
