@@ -70,21 +70,25 @@ def overlap(log: LoggedData, target: Target, *, min_effective: float = 5.0, max_
 def propensity_check(log: LoggedData, *, max_deviations: float = 5.0) -> dict:
     """Tests logged propensities against the pool: E[1 / propensity] is the number of posts with a chance at a position.
 
-    Returns the mean over requests of (mean over positions of 1/p) / pool, its standard error, how many standard errors
-    it is from 1, and a verdict sentence. Holds where every post of the pool has a chance at every position.
+    So the mean over requests of (mean over positions of 1/p) / pool is 1 where every post of the pool has a chance, less
+    where some have none, and never truly more than 1. Returns it with its standard error, `deviations` (standard errors
+    from 1), `passed` (false only when it is more than `max_deviations` above 1, so that the propensities cannot be
+    those of the policy that made the log), and a sentence.
     """
     ratio_RK = np.where(log.shown_RK, 1.0 / (log.propensity_RK * np.maximum(log.pool_R, 1)[:, None]), 0.0)
     counted_R = log.shown_RK.sum(axis=1)
     ratio_R = ratio_RK.sum(axis=1)[counted_R > 0] / counted_R[counted_R > 0]
     if len(ratio_R) < 2:
-        return {"mean": None, "standard_error": None, "deviations": None, "passed": False,
+        return {"mean": None, "standard_error": None, "deviations": None, "passed": True,
                 "sentence": "too few requests to check the propensities"}  # fmt: skip
-    mean, error = float(ratio_R.mean()), float(ratio_R.std(ddof=1) / np.sqrt(len(ratio_R)))
-    deviations = abs(mean - 1.0) / error if error > 0 else (0.0 if abs(mean - 1.0) < 1e-9 else float("inf"))
+    mean, error = float(ratio_R.mean()), max(float(ratio_R.std(ddof=1) / np.sqrt(len(ratio_R))), 1e-9)
+    deviations = (mean - 1.0) / error
     passed = deviations <= max_deviations
-    sentence = (
-        f"inverse propensities add up to {mean:.3f} of the pool size (1 if they are true), {deviations:.1f} standard errors away"
-        + ("" if passed else ": the logged propensities are not those of the policy that made this log")
-    )
-    return {"mean": mean, "standard_error": error, "deviations": deviations if np.isfinite(deviations) else None,
-            "passed": passed, "sentence": sentence}  # fmt: skip
+    sentence = f"inverse propensities add up to {mean:.3f} of the pool size, {abs(deviations):.1f} standard errors from 1"
+    if not passed:
+        sentence += ": the logged propensities are not those of the policy that made this log"
+    elif deviations < -max_deviations:
+        sentence += ": some posts of the pools had no chance of being shown"
+    else:
+        sentence += ", as it should be"
+    return {"mean": mean, "standard_error": error, "deviations": deviations, "passed": passed, "sentence": sentence}

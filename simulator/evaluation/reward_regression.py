@@ -41,7 +41,8 @@ class RewardRegression:
         for fold in range(self.folds):
             others = fold_N != fold
             if not others.any():
-                raise BadInput(f"the log's {len(np.unique(viewer_N))} viewers are too few to fit the reward regression in {self.folds} folds")
+                viewers = len(np.unique(viewer_N))
+                raise BadInput(f"{viewers} viewers are too few to fit the reward regression in {self.folds} folds")
             data = lightgbm.Dataset(rows_NF[others], reward_N[others], free_raw_data=True)
             self._models.append(lightgbm.train(self._settings, data, num_boost_round=self._trees))
         return self

@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from contracts.artifacts import Artifact
 from contracts.clock import to_datetime
 from contracts.errors import BadInput
 
@@ -11,11 +12,13 @@ from contracts.errors import BadInput
 def check_requests(requests: pa.Table, window: str, start: int, end: int) -> None:
     """`BadInput` for an empty window, or for a request id that comes more than once."""
     if requests.num_rows == 0:
-        raise BadInput(f"the {window} window, {to_datetime(start):%Y-%m-%d} to {to_datetime(end):%Y-%m-%d}, has no request: nothing to replay")
+        days = f"{to_datetime(start):%Y-%m-%d} to {to_datetime(end):%Y-%m-%d}"
+        raise BadInput(f"the {window} window, {days}, has no request: nothing to replay")
     ids, counts = np.unique(requests["request_id"].to_numpy(), return_counts=True)
     twice = ids[counts > 1]
     if len(twice):
-        raise BadInput(f"{len(twice)} request ids of the {window} window come more than once, such as request {twice[0]} ({counts[counts > 1][0]} times)")
+        example = f"request {twice[0]} ({counts[counts > 1][0]} times)"
+        raise BadInput(f"{len(twice)} request ids of the {window} window come more than once, such as {example}")
 
 
 def check_slates(samples: pa.Table, window: str) -> None:
@@ -29,7 +32,8 @@ def check_slates(samples: pa.Table, window: str) -> None:
     twice = pairs[counts > 1]
     if len(twice):
         raise BadInput(
-            f"{len(twice)} positions of the {window} window hold more than one post, such as request {twice[0, 0]} at position {twice[0, 1]}"
+            f"{len(twice)} positions of the {window} window hold more than one post, "
+            f"such as request {twice[0, 0]} at position {twice[0, 1]}"
         )
 
 
@@ -64,4 +68,21 @@ def check_pools(request_R: np.ndarray, pool_start_R: np.ndarray, pool_P: np.ndar
         raise BadInput(
             f"{int(outside.sum())} impressions of the {window} window show a post that is not among their request's candidates, "
             f"such as request {request_R[at_R[first]]}, post {post_RK[at_R[first], position[first]]}"
+        )
+
+
+def check_model(artifact: Artifact, samples_hash: str, test_start: int) -> None:
+    """`BadInput` when a model was trained on other samples than the workspace has, whose training window may reach into
+    the test window, or says itself that it was (`metrics["trained_until"]`, UTC us)."""
+    trained_on = artifact.parents.get("samples")
+    if trained_on != samples_hash:
+        raise BadInput(
+            f"the {artifact.kind} model {artifact.version} was trained on samples {str(trained_on)[:12]}, not on the present "
+            f"{samples_hash[:12]}, so its training may reach into the test window: train it again before replay"
+        )
+    until = artifact.metrics.get("trained_until")
+    if until is not None and until > test_start:
+        raise BadInput(
+            f"the {artifact.kind} model {artifact.version} was trained on the log until {to_datetime(until):%Y-%m-%d %H:%M}, "
+            f"after the test window began ({to_datetime(test_start):%Y-%m-%d %H:%M}): replay would judge it on what it has seen"
         )

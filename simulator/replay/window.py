@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from contracts.errors import BadInput
 from contracts.samples import SAMPLES
 from contracts.splits import TimeSplit
-from contracts.tables import REQUESTS
+from contracts.tables import IMPRESSIONS, REQUESTS
 from contracts.tasks import TASK_NAMES, TASKS
 from contracts.workspace import Workspace
 from simulator.evaluation.hashing import splitmix64
@@ -49,12 +49,16 @@ class Window:
         """Post ids that the logging policy could choose from at request r."""
         return self.pool_P[self.pool_start_R[r] : self.pool_start_R[r + 1]]
 
+    @property
+    def reward_RK(self) -> np.ndarray:
+        """Reward of each impression: the sum of worth x label over the tasks that the log has."""
+        return np.where(np.isnan(self.label_RKT), 0.0, self.label_RKT) @ np.array([task.worth for task in TASKS])
+
     def logged_data(self) -> LoggedData:
-        """For the estimators; the reward of an impression is the sum of worth x label over tasks."""
+        """For the estimators. ValueError where propensities are missing."""
         labels_RKT = np.where(np.isnan(self.label_RKT), 0.0, self.label_RKT)
-        worth_T = np.array([task.worth for task in TASKS])
         return LoggedData(
-            viewer_R=self.viewer_R, shown_RK=self.shown_RK, post_RK=self.post_RK, reward_RK=labels_RKT @ worth_T,
+            viewer_R=self.viewer_R, shown_RK=self.shown_RK, post_RK=self.post_RK, reward_RK=self.reward_RK,
             propensity_RK=np.where(self.shown_RK, self.propensity_RK, 1.0), pool_R=self.pool_size_R,
             task_reward_RK={name: labels_RKT[:, :, t] for t, name in enumerate(TASK_NAMES)},
         )  # fmt: skip
@@ -68,13 +72,18 @@ def load_window(workspace: Workspace, split: TimeSplit, name: str, *, has_propen
     log claims propensities, a propensity that is missing or outside (0, 1]; each names the count and one example.
     """
     start, end = getattr(split, name)
-    requests = workspace.lake.read(REQUESTS, ["request_id", "user_id", "requested_at", "slate_size", "candidates"], start, end)
+    requests = workspace.lake.read(REQUESTS, ["request_id", "user_id", "requested_at", "candidates"], start, end)
     requests = requests.combine_chunks()
     check_requests(requests, name, start, end)
     samples = _read_samples(workspace, name, start, end + split.window_us)
-    chosen = _whole_requests(requests, samples)
+    impressions = workspace.lake.read(IMPRESSIONS, ["request_id"], start, end + split.window_us)
+    shown_R, sampled_R = (_rows_per_request(requests, table) for table in (impressions, samples))
+    chosen = np.flatnonzero((sampled_R > 0) & (sampled_R == shown_R))
     if len(chosen) == 0:
-        raise BadInput(f"the {name} window has {requests.num_rows} requests but none with samples of its whole slate: run `feedloop samples`")
+        raise BadInput(
+            f"the {name} window has {requests.num_rows} requests but none with samples of its whole slate: "
+            "run `feedloop samples`"
+        )
     total = len(chosen)
     request_ids = requests["request_id"].to_numpy()
     if limit is not None and total > limit:
@@ -97,15 +106,14 @@ def _read_samples(workspace: Workspace, name: str, start: int, end: int) -> pa.T
     return samples
 
 
-def _whole_requests(requests: pa.Table, samples: pa.Table) -> np.ndarray:
-    """Rows of `requests` whose every shown position has a sample, so that no slate is judged by half."""
+def _rows_per_request(requests: pa.Table, table: pa.Table) -> np.ndarray:
+    """How many rows of `table` each request has, (R,)."""
     ids = requests["request_id"].to_numpy()
     order = np.argsort(ids, kind="stable")
-    wanted = samples["request_id"].to_numpy()
+    wanted = table["request_id"].to_numpy()
     at = np.minimum(np.searchsorted(ids[order], wanted), len(ids) - 1)
     known = ids[order][at] == wanted
-    count = np.bincount(order[at[known]], minlength=len(ids))
-    return np.flatnonzero((count > 0) & (count == requests["slate_size"].to_numpy()))
+    return np.bincount(order[at[known]], minlength=len(ids))
 
 
 def _dense(name: str, total: int, requests: pa.Table, samples: pa.Table) -> Window:

@@ -115,6 +115,7 @@ def test_effective_samples_of_the_logging_policy_are_all_its_impressions(world):
 def test_propensities_of_another_policy_fail_the_check(world):
     _, log = world.log(2000, viewers=30, generator=np.random.default_rng(9))
     assert propensity_check(log)["passed"]
-    wrong = dataclasses.replace(log, propensity_RK=np.full_like(log.propensity_RK, 0.5))
+    wrong = dataclasses.replace(log, propensity_RK=log.propensity_RK / 2)
     assert not propensity_check(wrong)["passed"]
+    assert "no chance of being shown" in propensity_check(dataclasses.replace(log, pool_R=log.pool_R * 2))["sentence"]
     assert "are not those of the policy" in propensity_check(wrong)["sentence"]

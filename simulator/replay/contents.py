@@ -1,0 +1,162 @@
+"""What the report says: findings put into one JSON-able record, with a verdict in plain words."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from contracts.clock import to_datetime
+from contracts.dataset import Dataset
+from contracts.features import FEATURE_VERSION
+from contracts.splits import TimeSplit
+from contracts.tasks import TASKS
+from contracts.workspace import Workspace
+from serving.feed import Models
+from simulator.evaluation import ESTIMATORS
+from simulator.replay.judgement import ASSUMPTION, HEADLINE
+from simulator.replay.ranking import TIES
+from simulator.replay.settings import ReplaySettings
+from simulator.replay.walk import Walked
+from simulator.replay.window import Window
+
+SERVED = "full"
+
+
+@dataclass(frozen=True)
+class Findings:
+    """All that replay found out; see `compose` for where it goes."""
+
+    policies: list[dict[str, Any]]
+    baseline: str
+    logged: dict[str, float]
+    propensities: dict[str, Any] | None
+    tuning: dict[str, Any]
+    tasks: dict[str, Any]
+    viewed_rows: int
+    parity: dict[str, Any]
+    ceiling: float | None
+    walked: Walked
+
+
+def compose(workspace: Workspace, dataset: Dataset, split: TimeSplit, test: Window, validation: Window | None, found: Findings,
+            models: Models, settings: ReplaySettings) -> dict[str, Any]:  # fmt: skip
+    """The whole report. It holds no time of day and no duration, so the same log and models give the same bytes."""
+    report: dict[str, Any] = {
+        "dataset": {"source": dataset.source, "derived": dataset.derived, "tasks": list(dataset.tasks)},
+        "windows": {"test": _window(split.test, test), "validation": _window(split.validation, validation)},
+        "baseline": found.baseline,
+        "served": SERVED,
+        "worths": [{"name": task.name, "worth": task.worth} for task in TASKS if task.name in dataset.tasks],
+        "policies": found.policies,
+        "off_policy": _off_policy(dataset, found, settings),
+        "truth": _truth(found),
+        "tasks": {name: {**metrics, "logistic_auc": _logistic(workspace, name)} for name, metrics in found.tasks.items()},
+        "ranking": {"rows": found.viewed_rows, "ties": TIES},
+        "recall": _recall(workspace),
+        "pool": {"posts": len(found.walked.allowed_P), "refused": int((~found.walked.allowed_P).sum()),
+                 "refused_by_filter": found.walked.dropped, "degraded": found.walked.degraded},
+        "tuning": found.tuning,
+        "parity": found.parity,
+        "settings": settings.model_dump(mode="json"),
+        "versions": {**{f"{kind} model": version for kind, version in sorted(models.versions.items()) if kind in ("prerank", "ranker")},
+                     "features": FEATURE_VERSION},
+    }  # fmt: skip
+    report["verdict"] = _verdict(report)
+    return report
+
+
+def _window(span: tuple[int, int], window: Window | None) -> dict[str, Any]:
+    start, end = (f"{to_datetime(at):%Y-%m-%d %H:%M}" for at in span)
+    if window is None:
+        return {"start": start, "end": end, "requests": None, "replayed": 0, "viewers": 0}
+    return {"start": start, "end": end, "requests": window.total_requests, "replayed": len(window.request_R),
+            "viewers": len(set(window.viewer_R.tolist())), "impressions": int(window.shown_RK.sum())}  # fmt: skip
+
+
+def _off_policy(dataset: Dataset, found: Findings, settings: ReplaySettings) -> dict[str, Any]:
+    checked = found.propensities
+    reason = None
+    if checked is None:
+        reason = (f"The {dataset.source} log holds no propensities, so nobody can say what another policy would have been worth: "
+                  "there are no off-policy estimates. Ranking and recall are measured below.")  # fmt: skip
+    elif not checked["passed"]:
+        reason = f"No off-policy estimates: {checked['sentence']}."
+    return {
+        "possible": reason is None, "reason": reason, "propensities": checked, "logged": found.logged,
+        "estimators": list(ESTIMATORS), "headline_estimator": HEADLINE,
+        "intervals": (f"Intervals are {settings.level:.0%}, from {settings.resamples:,} bootstrap resamples of viewers, "
+                      "renormalised in each."),
+        "assumption": ASSUMPTION,
+    }  # fmt: skip
+
+
+def _truth(found: Findings) -> dict[str, Any]:
+    judged = [policy for policy in found.policies if policy["covered"] is not None]
+    return {
+        "known": found.ceiling is not None, "ceiling": found.ceiling,
+        "covered": sum(policy["covered"] for policy in judged), "judged": len(judged),
+    }  # fmt: skip
+
+
+def _logistic(workspace: Workspace, task: str) -> float | None:
+    return workspace.artifacts.load("ranker").metrics.get("test", {}).get(task, {}).get("auc_logistic_regression")
+
+
+def _recall(workspace: Workspace) -> dict[str, Any]:
+    if not workspace.artifacts.versions("recall"):
+        return {"recall_at_100": {}, "standard_error": {}, "questions": 0, "candidate_ceiling": None,
+                "note": "No recall artifact in the workspace: run `feedloop train recall`."}  # fmt: skip
+    artifact = workspace.artifacts.load("recall")
+    test = artifact.metrics["test"]
+    recall = {name: value for name, value in test["recall"].items() if value is not None}
+    ceiling = test["candidate_ceiling"]
+    what = {"discoveries": "subjects that a viewer posts about for the first time", "actions": "posts that a viewer acts on"}
+    note = f"Share of the {what[artifact.metrics['kind']]} afterwards among the first {test['at']} retrieved, at {test['questions']:,} requests"
+    if ceiling is not None:
+        note += f"; all paths together hold {ceiling:.3f}"
+    return {"recall_at_100": recall, "standard_error": test["standard_error"], "questions": test["questions"],
+            "candidate_ceiling": ceiling, "note": f"{note}.", "version": artifact.version}  # fmt: skip
+
+
+def _verdict(report: dict[str, Any]) -> list[str]:
+    by_name = {policy["name"]: policy for policy in report["policies"]}
+    served, baseline = by_name[report["served"]], report["baseline"]
+    sentences = []
+    if report["off_policy"]["possible"]:
+        sentences.append(_served_sentence(served, baseline))
+        rivals = [policy for policy in report["policies"] if policy["headline"] and policy["name"] not in (SERVED, "full, untuned")]
+        if served["headline"] and rivals:
+            best = max(rivals, key=lambda policy: policy["headline"]["value"])
+            word = "above" if served["headline"]["value"] > best["headline"]["value"] else "not above"
+            sentences.append(f"It is {word} the best of the others, {best['name']} ({best['headline']['value']:.3f} per request).")
+    else:
+        sentences.append(report["off_policy"]["reason"])
+    if report["truth"]["known"] and served["truth"]:
+        relative = served["truth"]["relative"]
+        sentences.append(
+            f"The log is simulated, so the truth is known: {SERVED} is truly worth {served['truth']['value']:.3f} per request"
+            + ("" if relative is None else f", {relative:+.1%} over {baseline}")
+            + f", of {report['truth']['ceiling']:.3f} that an all-knowing policy reaches; {report['truth']['covered']} of "
+            f"{report['truth']['judged']} intervals hold the true value."
+        )
+    compared = [metrics for metrics in report["tasks"].values() if metrics["auc"] is not None and metrics["logistic_auc"] is not None]
+    if compared:
+        ahead = sum(metrics["auc"] > metrics["logistic_auc"] for metrics in compared)
+        sentences.append(f"The multi-task ranker orders better than logistic regression on {ahead} of {len(compared)} tasks.")
+    recall = report["recall"]["recall_at_100"]
+    if {"merged", "popular", "social"} <= set(recall):
+        sentences.append(f"Recall@100 of all paths merged is {recall['merged']:.3f}, of popularity alone {recall['popular']:.3f}, "
+                         f"of friends alone {recall['social']:.3f}.")  # fmt: skip
+    return sentences
+
+
+def _served_sentence(served: dict[str, Any], baseline: str) -> str:
+    gain = served["gain"]
+    if gain is None:
+        return f"The log cannot say what {SERVED} is worth against {baseline}: {served['refusal'] or 'the baseline has no estimate'}."
+    size = "" if gain["relative"] is None else f" ({gain['relative']:+.1%})"
+    about = f"{gain['value']:+.3f} per request{size}, 95% interval {gain['low']:+.3f} to {gain['high']:+.3f}"
+    if gain["low"] > 0:
+        return f"The served policy is better than {baseline}: {about}."
+    if gain["high"] < 0:
+        return f"The served policy is worse than {baseline}: {about}. It should not go out."
+    return f"The log cannot tell the served policy from {baseline}: {about}. A longer log or more exploration would."
+
