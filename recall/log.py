@@ -109,6 +109,7 @@ class RecallLog:
     seen: tuple[np.ndarray, np.ndarray, np.ndarray]
     request: tuple[np.ndarray, np.ndarray]
     user_id_U: np.ndarray
+    registered_known_at_U: np.ndarray
     city_U: np.ndarray
     cities: tuple[str, ...]
     discoveries: bool
@@ -142,15 +143,16 @@ def read_log(lake: Lake) -> RecallLog:
             "the log has no click, like, comment or share on a known post, so recall has nothing to learn from"
         )
     friends, blocks = _edges(lake, FRIENDSHIPS, "friend_id"), _edges(lake, BLOCKS, "target_id")
-    users = lake.read(USERS, ["user_id", "city"]).sort_by("user_id")
+    users = lake.read(USERS, ["user_id", "city", "known_at"]).sort_by("user_id")
     cities = tuple(sorted(set(users["city"].drop_null().to_pylist())))
     city_U = pc.index_in(users["city"], value_set=pa.array(cities, pa.string())).fill_null(-1)
     return RecallLog(
         posts, known_at_N, _ints(table["deleted_at"], NEVER), subject_id_N, root_N,
         _ints(table["topic"]), kind_codes(table["kind"].to_pylist()),
         _ints(pc.index_in(table["visibility"], value_set=pa.array(VISIBILITIES))), content_NE, chain_NL,
-        _audience(table), positives, _contacts(lake, "user_id", "author_id"), _contacts(lake, "author_id", "user_id"), friends, friends.reversed(), blocks, blocks.reversed(),
-        _seen(lake, post_id_N), _requests(lake), _ints(users["user_id"]), _ints(city_U), cities,
+        _audience(table), positives, _contacts(lake, "user_id", "author_id"), _contacts(lake, "author_id", "user_id"),
+        friends, friends.reversed(), blocks, blocks.reversed(),
+        _seen(lake, post_id_N), _requests(lake), _ints(users["user_id"]), _ints(users["known_at"]), _ints(city_U), cities,
         bool((subject_id_N != NO_ID).mean() > 0.5),
     )  # fmt: skip
 

@@ -47,7 +47,7 @@ class RecallRuntime:
         with np.load(artifact.file(POSTS_FILE)) as file:
             posts = PostColumns(*(file[name] for name in PostColumns.__dataclass_fields__))
             counts = PopularCounts(posts.post_id_N, posts.channel_id_N, tuple(record["cities"]),
-                                   settings.popular.half_life_us, record["as_of"])  # fmt: skip
+                                   settings.popular.half_life_us, record["anchor"])  # fmt: skip
             counts.load_state(file["all_P"], file["city_PC"], file["channel_id_H"], file["channel_H"])
             topic_N, vector_ND = file["topic_N"], file["vector_ND"]
         index = VectorIndex.read(artifact.file(INDEX_FILE), posts.post_id_N, vector_ND, settings.vector.flat_below)

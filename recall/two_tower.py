@@ -151,7 +151,7 @@ def train_towers(user_id_M: np.ndarray, post_M: np.ndarray, weight_M: np.ndarray
                 loss.backward()
                 optimizer.step()
                 schedule.step()
-                total += float(loss) * len(rows)
+                total += loss.item() * len(rows)
             losses.append(round(total / max(len(post_M), 1), 5))
     model.eval()
     with torch.no_grad():

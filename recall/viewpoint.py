@@ -73,7 +73,9 @@ class Viewpoints:
         friend_F = np.unique(other)
         recent, lasting = (self._contacts(self.log.contacts, user_id, at, friend_F, days) for days in ("14d", "180d"))
         back = self._contacts(self.log.contacts_back, user_id, at, friend_F, "180d")
-        mutual = np.array([np.isin(self.log.friends.of(int(friend), at)[0], friend_F).sum() for friend in friend_F])
+        mutual = np.array(
+            [np.isin(np.unique(self.log.friends.of(int(friend), at)[0]), friend_F).sum() for friend in friend_F]
+        )
         special = np.isin(friend_F, other[kind == "special_care"])
         return Ties(friend_F, tie_strength(recent, lasting, back, mutual, special, settings), lasting > 0)
 
