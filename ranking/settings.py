@@ -1,0 +1,43 @@
+"""The settings of the two rankers; each can be set in the environment."""
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class PrerankSettings(BaseSettings):
+    """Pre-ranker; environment prefix FEEDLOOP_PRERANK_."""
+
+    model_config = SettingsConfigDict(env_prefix="FEEDLOOP_PRERANK_", frozen=True, extra="forbid")
+
+    trees: int = Field(120, ge=1, description="most boosting rounds")
+    leaves: int = Field(31, ge=2, description="most leaves per tree")
+    learning_rate: float = Field(0.08, gt=0)
+    rows_per_leaf: int = Field(100, ge=1, description="fewest rows in a leaf")
+    patience: int = Field(20, ge=1, description="rounds without a better validation NDCG before the end")
+    threads: int = Field(2, ge=1)
+    seed: int = 7
+
+
+class RankerSettings(BaseSettings):
+    """Ranker; environment prefix FEEDLOOP_RANKER_."""
+
+    model_config = SettingsConfigDict(env_prefix="FEEDLOOP_RANKER_", frozen=True, extra="forbid")
+
+    experts: int = Field(4, ge=1)
+    expert_width: int = Field(64, ge=1, description="units in an expert's hidden layer; its output has half as many")
+    tower_width: int = Field(32, ge=1, description="units in a task tower's hidden layer")
+    embedding_dim: int = Field(8, ge=1, description="length of a category's embedding")
+    category_codes: int = Field(256, ge=1, description="most codes of a category that get an embedding of their own")
+    category_rows: int = Field(50, ge=1, description="fewest training rows for a code to get an embedding of its own")
+    epochs: int = Field(12, ge=1, description="most passes over the training rows")
+    batch_size: int = Field(4096, ge=1, description="rows of a global batch, over all ranks")
+    learning_rate: float = Field(3e-3, gt=0)
+    weight_decay: float = Field(1e-2, ge=0)
+    clip_norm: float = Field(1.0, gt=0, description="largest global gradient norm")
+    patience: int = Field(2, ge=1, description="epochs without a better validation figure before the end")
+    precision: str = Field("float64", pattern="^float(32|64)$", description="float64: equal on any number of ranks")
+    exposure_clip: float | None = Field(
+        None, gt=0, description="weigh rows by 1/propensity, clipped at this multiple of the mean; unset: equal weights"
+    )
+    collective_timeout_s: float = Field(60.0, gt=0, description="seconds after which a silent rank counts as lost")
+    seed: int = 7
