@@ -1,4 +1,4 @@
-"""The behaviour environment: people, ties, posts and feeds with a known truth, written as a log in the contracts' tables."""
+"""The behaviour environment: people, ties, posts and feeds with a known truth, as a log in the contracts' tables."""
 
 from simulator.environment.settings import EnvironmentSettings
 from simulator.environment.simulate import simulate

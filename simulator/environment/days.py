@@ -84,6 +84,23 @@ class Popular:
         return live_P, np.cumsum(0.3 + self._score_P[live_P] ** 1.2)
 
 
+def satisfaction_after(
+    before_U: np.ndarray, reward_U: np.ndarray, shown_U: np.ndarray, usual: float | None
+) -> tuple[np.ndarray, float]:
+    """Satisfaction (U,) after a day, and the reward per feed that is now usual (`None`: no day has passed).
+
+    It moves towards tanh((own reward per feed - usual) / 4) of who came, and stays as it was of who did not.
+    """
+    came_U = shown_U > 0
+    if not came_U.any():
+        return before_U, usual or 0.0
+    mean_U = reward_U / np.maximum(shown_U, 1)
+    today = float(mean_U[came_U].mean())
+    usual = today if usual is None else 0.9 * usual + 0.1 * today
+    moved_U = SATISFACTION_MEMORY * before_U + (1 - SATISFACTION_MEMORY) * np.tanh((mean_U - usual) / 4.0)
+    return np.where(came_U, moved_U, before_U), usual
+
+
 def run_days(
     rng: np.random.Generator,
     settings: EnvironmentSettings,
@@ -92,7 +109,7 @@ def run_days(
     posts: Posts,
     latents: Latents,
 ) -> Log:
-    """The whole log. Within a day the k-th requests of all viewers are made together: only a viewer's own past matters."""
+    """The whole log. Within a day the k-th requests of all viewers are made together: only one's own past matters."""
     users, k = settings.users, settings.slate_size
     rate_U = np.minimum(rng.lognormal(0.0, 0.8, users), 12.0)
     rate_U *= settings.requests_per_day / rate_U.mean()
@@ -134,14 +151,7 @@ def run_days(
         for part in parts[first_part:]:
             popular.add(part[4], part[7])
         sessions_before += int(session_N.max()) + 1 if len(session_N) else 0
-        came_U = shown_U > 0
-        if came_U.any():
-            mean_U = reward_U / np.maximum(shown_U, 1)
-            usual = float(mean_U[came_U].mean()) if day == 0 else 0.9 * usual + 0.1 * float(mean_U[came_U].mean())
-            news_U = np.tanh((mean_U - usual) / 4.0)
-            satisfaction_U = np.where(
-                came_U, SATISFACTION_MEMORY * satisfaction_U + (1 - SATISFACTION_MEMORY) * news_U, satisfaction_U
-            )
+        satisfaction_U, usual = satisfaction_after(satisfaction_U, reward_U, shown_U, usual if day else None)
     columns = [np.concatenate(column) for column in zip(*parts)] if parts else _empty(settings)
     order_N = np.lexsort((columns[0], columns[1]))
     order_N = order_N[(columns[4][order_N] >= 0).any(axis=1)]

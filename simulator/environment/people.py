@@ -212,6 +212,7 @@ def draw_people(rng: np.random.Generator, settings: EnvironmentSettings) -> Peop
     name_U = first[rng.integers(0, len(first), users)] + " " + last[rng.integers(0, len(last), users)]
     return People(
         registered_at_U=registered_at_U, age_U=rng.choice(len(AGE_BANDS), users, p=AGE_SHARES),
-        gender_U=rng.choice(len(GENDERS), users, p=GENDER_SHARES), city_U=city_U, name_U=name_U, community_U=community_U,
+        gender_U=rng.choice(len(GENDERS), users, p=GENDER_SHARES), city_U=city_U, name_U=name_U,
+        community_U=community_U,
         taste_UT=taste_UT, style_UA=style_UA, edges=edges, blocks=_draw_blocks(rng, settings, registered_at_U, edges),
     )  # fmt: skip

@@ -22,7 +22,7 @@ def draw_slates(
     filled_NM = np.arange(m) < pool_sizes_N[:, None]
     keys_NM = np.where(filled_NM, rng.random((n, m)), 2.0)
     shuffled_NM = np.take_along_axis(chronological_NM, np.argsort(keys_NM, axis=1, kind="stable"), axis=1)
-    random_N = rng.random(n) < epsilon
+    random_N = np.asarray(rng.random(n) < epsilon)
     slots_NK = np.where(random_N[:, None], shuffled_NM, chronological_NM)[:, :slate_size]
     return np.where(np.arange(slots_NK.shape[1]) < pool_sizes_N[:, None], slots_NK, -1), random_N
 

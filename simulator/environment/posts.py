@@ -99,7 +99,8 @@ def _texts(rng: np.random.Generator, kind_P: np.ndarray, topic_P: np.ndarray) ->
     text_P = np.concatenate(texts)[first_T[topic_P] + np.floor(rng.random(len(topic_P)) * size_P).astype(np.int64)]
     words_P = np.array(QUOTE_WORDS, object)[rng.integers(0, len(QUOTE_WORDS), len(topic_P))]
     text_P = np.where(kind_P == QUOTE, words_P, text_P)
-    return np.where(kind_P == SHARE, None, text_P)
+    text_P[kind_P == SHARE] = None
+    return text_P
 
 
 def _audiences(rng: np.random.Generator, graph: Graph, author_P: np.ndarray, created_at_P: np.ndarray,

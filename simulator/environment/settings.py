@@ -44,9 +44,9 @@ class EnvironmentSettings(BaseModel):
         """`BadInput` with the first setting that cannot be simulated."""
         if self.users < 10:
             raise BadInput(f"users is {self.users}; a friend graph needs at least 10")
-        if self.users > 20_000:
+        if self.users > 10_000:
             raise BadInput(
-                f"users is {self.users}; the environment holds all of a log in memory and takes at most 20000"
+                f"users is {self.users}; the environment holds all of a log in memory and takes at most 10000"
             )
         if self.days < 1:
             raise BadInput(f"days is {self.days}; a log needs at least 1 day")

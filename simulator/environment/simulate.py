@@ -4,9 +4,21 @@ import numpy as np
 
 from contracts.clock import DAY
 from contracts.dataset import Dataset
+from contracts.errors import BadInput
 from contracts.progress import stage
 from contracts.splits import split_log
-from contracts.tables import ACTIONS, BLOCKS, FRIENDSHIPS, IMPRESSIONS, POSTS, REQUESTS, SESSIONS, TOPICS, USERS
+from contracts.tables import (
+    ACTIONS,
+    BLOCKS,
+    FRIENDSHIPS,
+    IMPRESSIONS,
+    POSTS,
+    REQUESTS,
+    SESSIONS,
+    SUBJECTS,
+    TOPICS,
+    USERS,
+)
 from contracts.tasks import TASK_NAMES
 from contracts.workspace import Workspace
 from simulator.environment import tables
@@ -49,6 +61,10 @@ def simulate(workspace: Workspace, settings: EnvironmentSettings | None = None) 
         people = draw_people(rng, settings)
         graph = Graph(settings.users, people.edges, people.blocks)
         posts = draw_posts(rng, settings, people, graph)
+        if not len(posts.author_P):
+            raise BadInput(
+                f"{settings.users} users with {settings.posts_per_day} posts a day wrote nothing in {settings.days} days"
+            )
         latents = _latents(people, posts)
     with stage("feeds"):
         log = run_days(rng, settings, people, graph, posts, latents)
@@ -58,11 +74,12 @@ def simulate(workspace: Workspace, settings: EnvironmentSettings | None = None) 
             BLOCKS: tables.blocks_table(people), POSTS: tables.posts_table(posts), TOPICS: tables.topics_table(start),
             REQUESTS: tables.requests_table(log, settings.slate_size),
             IMPRESSIONS: tables.impressions_table(rng, log, posts),
-            ACTIONS: tables.actions_table(rng, settings, people, graph, posts, log), SESSIONS: tables.sessions_table(log),
+            ACTIONS: tables.actions_table(rng, settings, people, graph, posts, log),
+            SESSIONS: tables.sessions_table(log), SUBJECTS: SUBJECTS.schema.empty_table(),
         }  # fmt: skip
         workspace.dataset_path.unlink(missing_ok=True)
-        Truth(latents).save(workspace)
         manifests = {spec.name: workspace.lake.write(spec, table) for spec, table in written.items()}
+        Truth(latents).save(workspace)
     dataset = Dataset(
         source="environment", start=start, end=end, warmup_us=settings.warmup_days * DAY, attribution_us=ATTRIBUTION_US,
         live_us=settings.live_us, tasks=TASK_NAMES, has_propensities=True,
@@ -71,7 +88,8 @@ def simulate(workspace: Workspace, settings: EnvironmentSettings | None = None) 
     )  # fmt: skip
     dataset.save(workspace.dataset_path)
     return {
-        "source": dataset.source, "counts": dataset.counts, "start": start, "end": end, "split": dataset.split().as_dict(),
+        "source": dataset.source, "counts": dataset.counts, "start": start, "end": end,
+        "split": dataset.split().as_dict(),
         "rates_per_viewed_impression": _rates(log), "mean_pool": float((log.pools_NM >= 0).sum(axis=1).mean()),
         "content_hashes": {name: manifest.content_hash for name, manifest in manifests.items()},
     }  # fmt: skip

@@ -85,9 +85,9 @@ def posts_table(posts: Posts) -> pa.Table:
     sizes_P = np.zeros(count, np.int64)
     for post, members in posts.audience.items():
         sizes_P[post] = len(members)
-    members = [posts.audience[post] for post in sorted(posts.audience)]
+    listed = [posts.audience[post] for post in sorted(posts.audience)]
     listed_P = np.isin(np.arange(count), list(posts.audience))
-    flat = np.concatenate(members) if members else np.zeros(0, np.int64)
+    flat = np.concatenate(listed) if listed else np.zeros(0, np.int64)
     return pa.table({
         "post_id": FIRST_POST_ID + np.arange(count), "author_id": FIRST_USER_ID + posts.author_P,
         "origin_post_id": pa.array(FIRST_POST_ID + origin_P, pa.int64(), mask=origin_P < 0),

@@ -10,10 +10,13 @@ import numpy as np
 
 from contracts.errors import BadInput
 from contracts.files import canonical_json, hash_bytes, read_json, write_atomically
+from contracts.lake import content_hashes
+from contracts.tables import IMPRESSIONS, POSTS, REQUESTS, USERS
 from contracts.tasks import TASK_NAMES, TASKS
 from contracts.workspace import Workspace
 from simulator.environment.behaviour import IN_WINDOW, LATENT_NAMES, Latents, slate_probabilities
 
+LOG_TABLES = (USERS, POSTS, REQUESTS, IMPRESSIONS)
 WORTH_A = np.array([task.worth for task in TASKS])
 
 
@@ -24,24 +27,28 @@ class Truth:
     latents: Latents
 
     def save(self, workspace: Workspace) -> None:
-        """Writes `truth/latents.npz`, then `truth/truth.json` with its hash."""
+        """Writes `truth/latents.npz`, then `truth/truth.json` with its hash and that of the log it belongs to."""
         sink = io.BytesIO()
         np.savez_compressed(sink, **{name: getattr(self.latents, name) for name in LATENT_NAMES})
         content = sink.getvalue()
         write_atomically(workspace.truth / "latents.npz", content)
-        record = {"file": "latents.npz", "hash": hash_bytes(content), "tasks": TASK_NAMES, "worth": WORTH_A.tolist()}
+        record = {"file": "latents.npz", "hash": hash_bytes(content), "tasks": TASK_NAMES, "worth": WORTH_A.tolist(),
+                  "log": content_hashes(workspace.lake, LOG_TABLES)}  # fmt: skip
         write_atomically(workspace.truth / "truth.json", canonical_json(record))
 
     @classmethod
     def exists(cls, workspace: Workspace) -> bool:
-        """Whether the workspace's log came from the environment."""
-        return (workspace.truth / "truth.json").is_file()
+        """Whether the log now in the lake came from the environment; a truth left by an earlier log does not count."""
+        path = workspace.truth / "truth.json"
+        return path.is_file() and read_json(path)["log"] == content_hashes(workspace.lake, LOG_TABLES)
 
     @classmethod
     def load(cls, workspace: Workspace) -> "Truth":
         """Reads what `save` wrote; `BadInput` when there is none or its file was changed."""
         if not cls.exists(workspace):
-            raise BadInput(f"{workspace.truth} holds no truth: only a simulated log has one")
+            raise BadInput(
+                f"{workspace.truth} holds no truth of the log in {workspace.lake.root}: only a simulated log has one"
+            )
         record = read_json(workspace.truth / "truth.json")
         path = workspace.truth / record["file"]
         content = path.read_bytes() if path.is_file() else b""
