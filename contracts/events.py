@@ -18,8 +18,10 @@ EVENT_SCHEMA = pa.schema(
 def event_stream(posts: pa.Table, impressions: pa.Table, actions: pa.Table) -> pa.Table:
     """The stream of `EVENT_SCHEMA`, ordered by (known_at, occurred_at, user_id, post_id, kind).
 
-    A row about a post that `posts` lacks is left out: nobody can say its topic.
+    A row about a post that `posts` lacks is left out: nobody can say its topic. An edited post is a second row with a
+    later `known_at`; its first row is the one that was written and gives the event and the topic.
     """
+    posts = _first_versions(posts)
     viewed = impressions.filter(pc.greater(impressions["viewed_ms"], 0))
     parts = [
         pa.table({
@@ -36,12 +38,19 @@ def event_stream(posts: pa.Table, impressions: pa.Table, actions: pa.Table) -> p
     ]  # fmt: skip
     events = pa.concat_tables(parts)
     post_ids = posts["post_id"].to_numpy()
-    order = np.argsort(post_ids, kind="stable")
     wanted = events["post_id"].to_numpy()
-    at = np.searchsorted(post_ids[order], wanted)
-    at = np.minimum(at, max(len(post_ids) - 1, 0))
-    found = post_ids[order][at] == wanted if len(post_ids) else np.zeros(len(wanted), bool)
-    topics = posts["topic"].to_numpy()[order][at[found]] if len(post_ids) else np.zeros(0, np.int32)
+    at = np.minimum(np.searchsorted(post_ids, wanted), max(len(post_ids) - 1, 0))
+    found = post_ids[at] == wanted if len(post_ids) else np.zeros(len(wanted), bool)
+    topics = posts["topic"].to_numpy()[at[found]] if len(post_ids) else np.zeros(0, np.int32)
     events = events.filter(pa.array(found)).append_column("topic", pa.array(topics, pa.int32()))
     keys = [(name, "ascending") for name in ("known_at", "occurred_at", "user_id", "post_id", "kind")]
     return events.select(EVENT_SCHEMA.names).sort_by(keys).cast(EVENT_SCHEMA)
+
+
+def _first_versions(posts: pa.Table) -> pa.Table:
+    """The first known row of each post, ordered by post_id."""
+    post_ids, known_at, created_at = (posts[name].to_numpy() for name in ("post_id", "known_at", "created_at"))
+    order = np.lexsort((created_at, known_at, post_ids))
+    first = np.ones(len(order), bool)
+    first[1:] = post_ids[order][1:] != post_ids[order][:-1]
+    return posts.take(pa.array(order[first]))

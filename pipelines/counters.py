@@ -38,7 +38,11 @@ def as_of_moment(events: DataFrame, family: Family, moment: int) -> DataFrame:
     # Grouped by the same columns, this adds no second shuffle, and the sums run in the sorted order.
     ordered = known.repartition(*family.key).sortWithinPartitions(*family.key, "occurred_at", "kind")
     sums = [
-        F.sum(F.when(F.col("kind").isin(*c.kinds), _weight(F.col("occurred_at"), F.lit(moment), c.half_life_us)).otherwise(0.0))
+        F.sum(
+            F.when(
+                F.col("kind").isin(*c.kinds), _weight(F.col("occurred_at"), F.lit(moment), c.half_life_us)
+            ).otherwise(0.0)
+        )
         for c in family.counters
     ]
     latests = [
@@ -79,18 +83,29 @@ def as_of_queries(
     rows = asked.unionByName(happened).withColumn("_anchor", anchor)
     sums = {
         c.name: F.sum(
-            F.when(F.col("_kind").isin(*c.kinds), _weight(F.col("_occurred_at"), F.col("_anchor"), c.half_life_us)).otherwise(0.0)
+            F.when(
+                F.col("_kind").isin(*c.kinds), _weight(F.col("_occurred_at"), F.col("_anchor"), c.half_life_us)
+            ).otherwise(0.0)
         ).over(before)
         for c in family.counters
     }
-    latests = {part.name: F.max(F.when(F.col("_kind").isin(*part.kinds), F.col("_occurred_at"))).over(before) for part in family.latests}
-    seen = rows.select(*ids, "_at", "_event", "_anchor", *(column.alias(name) for name, column in (sums | latests).items()))
+    latests = {
+        part.name: F.max(F.when(F.col("_kind").isin(*part.kinds), F.col("_occurred_at"))).over(before)
+        for part in family.latests
+    }
+    seen = rows.select(
+        *ids, "_at", "_event", "_anchor", *(column.alias(name) for name, column in (sums | latests).items())
+    )
     answers = seen.where(~F.col("_event"))
     decayed = [
-        F.when(F.col(c.name) > 0, F.col(c.name) * _weight(F.col("_anchor"), F.col("_at"), c.half_life_us)).otherwise(0.0).alias(c.name)
+        F.when(F.col(c.name) > 0, F.col(c.name) * _weight(F.col("_anchor"), F.col("_at"), c.half_life_us))
+        .otherwise(0.0)
+        .alias(c.name)
         for c in family.counters
     ]
-    return answers.select(*ids, *decayed, *(F.coalesce(F.col(part.name), F.lit(0)).alias(part.name) for part in family.latests))
+    return answers.select(
+        *ids, *decayed, *(F.coalesce(F.col(part.name), F.lit(0)).alias(part.name) for part in family.latests)
+    )
 
 
 def _kinds(family: Family) -> list[str]:

@@ -15,13 +15,24 @@ def event_frame(spark: SparkSession, lake: Lake) -> DataFrame:
     # An edit is a second row of the same post with a later known_at; the first one is the post that was written.
     posts = (
         written.groupBy("post_id")
-        .agg(F.min_by(F.struct("author_id", "topic", "created_at", "known_at"), F.struct("known_at", "created_at")).alias("first"))
+        .agg(
+            F.min_by(
+                F.struct("author_id", "topic", "created_at", "known_at"), F.struct("known_at", "created_at")
+            ).alias("first")
+        )
         .select("post_id", "first.*")
     )
     views = (
         frame(spark, lake, IMPRESSIONS, ("user_id", "author_id", "post_id", "shown_at", "viewed_ms", "known_at"))
         .where("viewed_ms > 0")
-        .select(F.lit("view").alias("kind"), "user_id", "author_id", "post_id", F.col("shown_at").alias("occurred_at"), "known_at")
+        .select(
+            F.lit("view").alias("kind"),
+            "user_id",
+            "author_id",
+            "post_id",
+            F.col("shown_at").alias("occurred_at"),
+            "known_at",
+        )
     )
     actions = frame(spark, lake, ACTIONS, ("kind", "user_id", "author_id", "post_id", "occurred_at", "known_at"))
     topics = posts.select("post_id", "topic")
@@ -29,9 +40,4 @@ def event_frame(spark: SparkSession, lake: Lake) -> DataFrame:
         F.lit("post").alias("kind"), F.col("author_id").alias("user_id"), "author_id", "post_id",
         F.col("created_at").alias("occurred_at"), "known_at", "topic",
     )  # fmt: skip
-    return (
-        views.unionByName(actions)
-        .join(topics, "post_id")
-        .unionByName(written_by_author)
-        .select(*EVENT_SCHEMA.names)
-    )
+    return views.unionByName(actions).join(topics, "post_id").unionByName(written_by_author).select(*EVENT_SCHEMA.names)

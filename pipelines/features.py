@@ -36,9 +36,15 @@ def build_states(workspace: Workspace, spark: SparkSession, moments: Sequence[in
     with stage("feature state"), kept(event_frame(spark, workspace.lake)) as events:
         for name, family in FAMILIES.items():
             states = [
-                as_of_moment(events, family, moment).select(F.lit(moment).cast("bigint").alias("as_of"), *family.key, "values")
+                as_of_moment(events, family, moment).select(
+                    F.lit(moment).cast("bigint").alias("as_of"), *family.key, "values"
+                )
                 for moment in moments
             ]
             table = reduce(DataFrame.unionByName, states).toArrow()
             rows[name] = workspace.features.write(STATES[name], table, parents=parents).rows
-    return {"moments": [str(to_datetime(moment)) for moment in moments], "rows": rows, "feature_version": FEATURE_VERSION}
+    return {
+        "moments": [str(to_datetime(moment)) for moment in moments],
+        "rows": rows,
+        "feature_version": FEATURE_VERSION,
+    }

@@ -42,14 +42,18 @@ def build_samples(workspace: Workspace, spark: SparkSession) -> dict:
         kept(sampled_impressions(spark, lake, dataset)) as rows,
     ):
         if rows.isEmpty():
-            raise BadInput(f"no impression of the log falls into a train, validation or test window: {dataset.split().as_dict()}")
+            raise BadInput(
+                f"no impression of the log falls into a train, validation or test window: {dataset.split().as_dict()}"
+            )
         samples = with_labels(spark, lake, dataset, with_facts(spark, lake, rows))
         samples = with_counters(samples, events, rows)
         table = samples.select(*SAMPLES.schema.names).toArrow()
         parents = content_hashes(lake, SOURCES) | {"feature_version": FEATURE_VERSION}
         workspace.samples.write(SAMPLES, table, parents=parents)
     report = _report(table)
-    say(f"  {report['rows']} samples: " + ", ".join(f"{name} {part['rows']}" for name, part in report["splits"].items()))
+    say(
+        f"  {report['rows']} samples: " + ", ".join(f"{name} {part['rows']}" for name, part in report["splits"].items())
+    )
     return report
 
 
@@ -76,7 +80,13 @@ def with_counters(samples: DataFrame, events: DataFrame, rows: DataFrame) -> Dat
     """`samples` plus every counter and latest feature, asked at the keys and moments of `rows`."""
     span = span_of(events)
     keyed = rows.select(
-        "request_id", "position", "requested_at", "user_id", "author_id", "post_id", F.col("post")["topic"].alias("topic")
+        "request_id",
+        "position",
+        "requested_at",
+        "user_id",
+        "author_id",
+        "post_id",
+        F.col("post")["topic"].alias("topic"),
     )
     for group in counter_groups():
         samples = _joined(samples, events, keyed, group, span)

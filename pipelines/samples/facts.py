@@ -24,8 +24,12 @@ def with_facts(spark: SparkSession, lake: Lake, rows: DataFrame) -> DataFrame:
     """
     friendships = frame(spark, lake, FRIENDSHIPS)
     people = frame(spark, lake, USERS, ("user_id", "registered_at", "city", "known_at"))
-    profiles = people.groupBy("user_id").agg(F.array_sort(F.collect_list(F.struct("known_at", "registered_at", "city"))).alias("profiles"))
-    circles = friendships.groupBy("user_id").agg(F.collect_list(F.struct("friend_id", "known_at", "ended_at")).alias("circle"))
+    profiles = people.groupBy("user_id").agg(
+        F.array_sort(F.collect_list(F.struct("known_at", "registered_at", "city"))).alias("profiles")
+    )
+    circles = friendships.groupBy("user_id").agg(
+        F.collect_list(F.struct("friend_id", "known_at", "ended_at")).alias("circle")
+    )
     ties = friendships.groupBy("user_id", F.col("friend_id").alias("author_id")).agg(
         F.collect_list(F.struct("since", "kind", "known_at", "ended_at")).alias("edges")
     )
@@ -63,7 +67,9 @@ def _columns() -> dict[str, Column]:
     at, post, edges = F.col("requested_at"), F.col("post"), F.col("active_edges")
     hour_angle = F.pmod(at, F.lit(DAY)) / F.lit(float(HOUR)) * F.lit(2 * math.pi / 24)
     weekday = F.pmod(F.floor(at / F.lit(DAY)) + 3, F.lit(7))  # 1970-01-01 was a Thursday; Monday is 0
-    engagers = F.transform(F.filter("engaged", lambda row: row["known_at"] < F.col("requested_at")), lambda row: row["user_id"])
+    engagers = F.transform(
+        F.filter("engaged", lambda row: row["known_at"] < F.col("requested_at")), lambda row: row["user_id"]
+    )
     cities = (F.col("viewer")["city"], F.col("author")["city"])
     kind = F.coalesce(F.array_position(F.array(*map(F.lit, POST_KINDS)), post["kind"]) - 1, F.lit(0))
     return {

@@ -17,13 +17,23 @@ def with_labels(spark: SparkSession, lake: Lake, dataset: Dataset, rows: DataFra
     impression of the post by that user whose window holds it.
     """
     kinds = sorted({task.kind for task in TASKS})
-    actions = frame(spark, lake, ACTIONS, ("request_id", "user_id", "post_id", "kind", "occurred_at")).where(F.col("kind").isin(*kinds))
+    actions = frame(spark, lake, ACTIONS, ("request_id", "user_id", "post_id", "kind", "occurred_at")).where(
+        F.col("kind").isin(*kinds)
+    )
     followed = F.collect_list(F.struct("kind", "occurred_at"))
-    of_request = actions.where("request_id is not null").groupBy("request_id", "user_id", "post_id").agg(followed.alias("of_request"))
+    of_request = (
+        actions.where("request_id is not null")
+        .groupBy("request_id", "user_id", "post_id")
+        .agg(followed.alias("of_request"))
+    )
     of_post = actions.where("request_id is null").groupBy("user_id", "post_id").agg(followed.alias("of_post"))
-    joined = rows.join(of_request, ["request_id", "user_id", "post_id"], "left").join(of_post, ["user_id", "post_id"], "left")
+    joined = rows.join(of_request, ["request_id", "user_id", "post_id"], "left").join(
+        of_post, ["user_id", "post_id"], "left"
+    )
     labels = [_label(task.kind, dataset) if task.name in dataset.tasks else F.lit(None) for task in TASKS]
-    return joined.select(*rows.columns, *(label.cast("tinyint").alias(f"label_{task.name}") for task, label in zip(TASKS, labels)))
+    return joined.select(
+        *rows.columns, *(label.cast("tinyint").alias(f"label_{task.name}") for task, label in zip(TASKS, labels))
+    )
 
 
 def _label(kind: str, dataset: Dataset) -> Column:

@@ -20,7 +20,9 @@ def table(spec: TableSpec, **columns: object) -> pa.Table:
     """A table of `spec`; nullable columns may be left out."""
     rows = len(next(iter(columns.values())))  # type: ignore[arg-type]
     arrays = [
-        pa.array(columns[field.name], field.type, from_pandas=True) if field.name in columns else pa.nulls(rows, field.type)
+        pa.array(columns[field.name], field.type, from_pandas=True)
+        if field.name in columns
+        else pa.nulls(rows, field.type)
         for field in spec.schema
     ]
     return pa.Table.from_arrays(arrays, schema=spec.schema)
