@@ -226,5 +226,6 @@ def _write(workspace: Workspace, served: ServedRanker, result: TrainResult, samp
             raise RuntimeError(
                 f"the exported ranker differs from the trained one by {difference}, more than {_EXPORT_TOLERANCE}"
             )
-        artifact.metrics = metrics | {"export_difference": difference}
+        metrics["export_difference"] = difference
+        artifact.metrics = metrics
     return artifact.version

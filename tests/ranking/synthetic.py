@@ -50,7 +50,7 @@ def samples_table(rng: np.random.Generator, rows: int, tasks: tuple[str, ...] = 
     fond = np.where(features["post_topic"] % 2 == 0, 1.0, -1.0)
     logits = {
         "click": -1.2 + 1.5 * taste * fond + 0.4 * tie, "like": -1.8 + 1.6 * tie * taste, "comment": -2.3 + 1.6 * tie * fresh,
-        "share": -2.3 + 1.6 * fond * fresh, "hide": -2.3 - 1.6 * tie * fond,
+        "share": -2.3 + 1.6 * fond * fresh, "hide": -2.3 - 1.6 * tie * fresh,
     }  # fmt: skip
     viewed_N = rng.random(rows) < 0.8
     split = dataset().split()
