@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from contracts.clock import SECOND
 from contracts.tables import BLOCK_KINDS
 from serving.store.families import BLOCK, FOREVER, FRIEND, POST, SEEN, key
 from serving.store.packing import FRIEND_CODE, Document, Profile, pack, pack_record
@@ -52,4 +53,5 @@ def post_mutations(document: Document, live_us: int) -> Iterator[Mutation]:
 
 def seen_mutation(user_id: int, post_id: int, shown_at: int, live_us: int, family: str = "seen") -> Append:
     """A post was shown. What was shown longer than `live_us` (us) ago is forgotten, as such posts are too old to return."""
-    return Append(key(family, user_id), pack_record(post_id, shown_at), SEEN.at_column, shown_at - live_us)
+    expire_s = 1 + live_us // SECOND if family == "served" else 0
+    return Append(key(family, user_id), pack_record(post_id, shown_at), SEEN.at_column, shown_at - live_us, expire_s)

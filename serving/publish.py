@@ -115,7 +115,8 @@ def _clock_offset(client: redis.Redis, log_id: str, log_end: int) -> int:
 
 def _write(workspace: Workspace, client: redis.Redis, meta: Meta, lock: PublisherLock,
            settings: PublishSettings) -> dict[str, int]:  # fmt: skip
-    store, written = RedisStore(client, meta.version), {}
+    store = RedisStore(client, meta.version)
+    written: dict[str, int] = {}
     for family, items in state_items(Build(workspace, meta.as_of, meta.live_us)):
         distinct = dict(items)
         written[family] = written.get(family, 0) + len(distinct)

@@ -1,1 +1,7 @@
 """The HTTP API: feeds out, events in, health and metrics, and the page that shows them."""
+
+from serving.api.app import create_app
+from serving.api.sample import sample_feed
+from serving.api.server import serve
+
+__all__ = ["create_app", "sample_feed", "serve"]

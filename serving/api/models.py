@@ -4,13 +4,14 @@
 |---|---|
 | `GET /v1/feed?user_id=&n=&policy=` | `FeedResponse`; asking again gives the next page, since served posts do not return |
 | `POST /v1/events` with `EventBatch` | 202 `EventsAccepted`, once all of it is durable |
-| `GET /v1/users?n=&offset=&seed=` | `UserList`, for a viewer picker; with `seed`, a repeatable random draw |
+| `GET /v1/users?n=&offset=&q=&seed=` | `UserList` for a viewer picker; `q`: part of a name or id; `seed`: a repeatable random draw |
 | `GET /v1/users/{user_id}` | `Person` |
+| `GET /v1/topics` | `TopicList` |
 | `GET /healthz`, `GET /readyz` | `Health`; `/readyz` is 503 until a version is published and Redis answers |
 | `GET /metrics` | Prometheus text |
 
-Every failure is `ErrorResponse` with one sentence: 404 unknown user or post, 422 a value out of range, 503 Redis away or
-nothing published.
+Every failure is `ErrorResponse` with one sentence: 403 somebody else's post, 404 unknown user or post, 422 a value out of
+range, 503 Redis away or nothing published.
 """
 
 from typing import Annotated, Literal
@@ -20,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field
 ActionKind = Literal["view", "click", "like", "comment", "share", "dwell", "profile", "hide", "report"]
 BlockKind = Literal["block", "hide_their_posts", "deny_my_posts"]
 PathName = Literal["social", "collaborative", "popular", "vector", "pool"]
+Tie = Literal["close_friend", "new_friend", "friend", "follow", "none"]
 ReasonCode = Literal[
     "friend_engaged", "close_friend", "special_care", "friend", "new_friend", "popular_near_you", "popular",
     "because_you_read", "your_topic", "explore",
@@ -90,6 +92,7 @@ class Item(Post):
     probabilities: dict[str, float] = Field(description="Calibrated chance of each action; empty without the ranker.")
     paths: list[PathName] = Field(description="The recall paths that brought it.")
     reasons: list[Reason]
+    tie: Tie = Field(description="What the author is to the viewer.")
     engagement: Engagement
     friends_engaged: list[Person] = Field(description="Up to three of the viewer's friends who acted on it.")
     explored: bool = Field(description="Holds a slot that is kept for exploration.")
@@ -112,7 +115,9 @@ class FeedResponse(BaseModel):
 class _Event(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    event_id: str = Field(min_length=1, max_length=64, description="Chosen by the client; the same id counts once.")
+    event_id: str = Field(
+        min_length=1, max_length=64, description="Chosen by the client; a user's same id counts once."
+    )
     user_id: int = Field(description="Who acts.")
 
 
@@ -175,6 +180,12 @@ class UserList(BaseModel):
 
     users: list[Person]
     total: int
+
+
+class TopicList(BaseModel):
+    """The topics that a post can have, by name."""
+
+    topics: list[Topic]
 
 
 class Health(BaseModel):

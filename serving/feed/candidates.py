@@ -90,6 +90,7 @@ class Feed:
     """What is shown, best place first, with what the log needs. `shown` holds the candidates' columns for the K posts."""
 
     query: Query
+    viewer: Viewer
     policy: str
     shown: Candidates
     degraded: tuple[str, ...]

@@ -83,7 +83,9 @@ class FeedPipeline:
                 partial(scorer.fallback, run, candidates),
             )  # fmt: skip
         shown = self.runner.call(run, self.selector.name, partial(self._select, run, candidates))
-        return Feed(run.query, self.policy, shown, tuple(run.degraded), dict(run.took_ms), len(prepared.candidates))
+        return Feed(
+            run.query, run.viewer, self.policy, shown, tuple(run.degraded), dict(run.took_ms), len(prepared.candidates)
+        )
 
     def _select(self, run: Run, candidates: Candidates) -> Candidates:
         """Selects, drops what may no longer be shown, and selects again from the rest: slots are given to what is seen."""

@@ -9,6 +9,7 @@ from recall.runtime import RecallRuntime
 from recall.settings import RecallSettings
 from serving.feed.filters import Found, NotHidden, NotOwn, NotSeen, NotTooOld, Visible
 from serving.feed.hydrators import Documents, Features
+from serving.feed.live_recall import LiveRecall
 from serving.feed.merge import Merge, Pool
 from serving.feed.pipeline import FeedPipeline
 from serving.feed.post_filters import StillVisible
@@ -41,7 +42,7 @@ class Models:
 
     prerank: Prerank | None
     ranker: Ranker | None
-    recall: RecallRuntime | None
+    recall: RecallRuntime | LiveRecall | None
     value: ValueModel
     versions: dict[str, str]
 

@@ -123,9 +123,11 @@ def explorable(inputs_NF: np.ndarray, settings: FeedSettings) -> np.ndarray:
 
 
 def _cosines(embeddings: list[bytes]) -> np.ndarray | None:
-    """Cosines (N, N); None where posts have no embeddings of one width."""
-    if not embeddings or not embeddings[0] or len({len(one) for one in embeddings}) != 1:
+    """Cosines (N, N), 0 beside a post without an embedding; None where there are none, or of several widths."""
+    sizes = {len(one) for one in embeddings} - {0}
+    if len(sizes) != 1:
         return None
-    content_NE = np.frombuffer(b"".join(embeddings), "<f4").reshape(len(embeddings), -1).astype(np.float64)
+    absent = bytes(sizes.pop())
+    content_NE = np.frombuffer(b"".join(one or absent for one in embeddings), "<f4").reshape(len(embeddings), -1)
     content_NE = content_NE / np.maximum(np.linalg.norm(content_NE, axis=1, keepdims=True), 1e-12)
     return content_NE @ content_NE.T

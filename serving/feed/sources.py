@@ -13,6 +13,7 @@ from recall.settings import RecallSettings
 from recall.social import rank_social, tie_strength
 from serving.features.hydrate import active_friends, decayed, members
 from serving.feed.candidates import Run
+from serving.feed.live_recall import LiveRecall
 from serving.settings import FeedSettings
 from serving.store.families import FRIEND, POST, key
 from serving.store.packing import FRIEND_CODE, unpack_many_records, unpack_states
@@ -73,7 +74,7 @@ class CollaborativeSource:
 
     name = "collaborative"
 
-    def __init__(self, runtime: RecallRuntime, live_us: int):
+    def __init__(self, runtime: RecallRuntime | LiveRecall, live_us: int):
         self.runtime, self.live_us = runtime, live_us
 
     def retrieve(self, run: Run) -> Ranked:
@@ -90,7 +91,7 @@ class PopularSource:
 
     name = "popular"
 
-    def __init__(self, runtime: RecallRuntime):
+    def __init__(self, runtime: RecallRuntime | LiveRecall):
         self.runtime = runtime
 
     def retrieve(self, run: Run) -> Ranked:
@@ -106,7 +107,7 @@ class VectorSource:
 
     name = "vector"
 
-    def __init__(self, runtime: RecallRuntime):
+    def __init__(self, runtime: RecallRuntime | LiveRecall):
         self.runtime = runtime
 
     def retrieve(self, run: Run) -> Ranked:

@@ -1,0 +1,65 @@
+"""What is kept of a feed: the posts count as shown, and the feed log gets all that the next training turn needs."""
+
+import msgspec
+import numpy as np
+
+from contracts.features import FEATURE_NAMES, FEATURE_VERSION
+from serving.changes import seen_mutation
+from serving.feed.candidates import Feed, Run
+from serving.store.packing import pack
+from serving.store.redis import FEED_LOG, RedisStore, answering
+
+
+class FeedRecord(msgspec.Struct, array_like=True, frozen=True):
+    """One served feed, by position: `features` holds raw feature rows as float64 bytes in the order of FEATURE_NAMES."""
+
+    request_id: int
+    user_id: int
+    served_at: int
+    policy: str
+    versions: dict[str, str]
+    feature_version: str
+    post_ids: list[int]
+    author_ids: list[int]
+    propensities: list[float]
+    scores: list[float]
+    features: bytes
+    considered: int
+    degraded: list[str]
+
+
+decode_record = msgspec.msgpack.Decoder(FeedRecord).decode
+
+
+class Served:
+    """Adds the slate to the viewer's seen posts and to the feed log, in one transaction.
+
+    It ends before the answer leaves, so that the next page, or the same after a restart, cannot show a post again.
+    """
+
+    name = "served"
+
+    def __init__(self, versions: dict[str, str], live_us: int, log_entries: int):
+        self.versions, self.live_us, self.log_entries = versions, live_us, log_entries
+
+    def run(self, run: Run, feed: Feed) -> None:
+        if not len(feed):
+            return
+        store, query = run.store, feed.query
+        assert isinstance(store, RedisStore)
+        mutations = [
+            seen_mutation(query.user_id, post_id, query.now, self.live_us, "served")
+            for post_id in feed.post_id_K.tolist()
+        ]
+        with answering(), store.client.pipeline(transaction=True) as pipe:
+            store.apply(mutations, client=pipe)
+            pipe.xadd(FEED_LOG, {"feed": pack(self._record(feed))}, maxlen=self.log_entries, approximate=True)
+            pipe.execute()
+
+    def _record(self, feed: Feed) -> FeedRecord:
+        raw_KF = np.ascontiguousarray(feed.inputs_KF[:, : len(FEATURE_NAMES)], "<f8")
+        return FeedRecord(
+            feed.query.request_id, feed.query.user_id, feed.query.now, feed.policy, self.versions, FEATURE_VERSION,
+            feed.post_id_K.tolist(), feed.shown["author_id"].tolist(), feed.propensity_K.tolist(), feed.score_K.tolist(),
+            raw_KF.tobytes(), feed.considered, list(feed.degraded),
+        )  # fmt: skip
