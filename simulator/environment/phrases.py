@@ -143,7 +143,7 @@ QUOTE_WORDS = (
 def texts_of(topic: Topic) -> list[str]:
     """Every text that the topic's pieces make, in a fixed order."""
     return [
-        f"{opening} {thing}. {closing}"
+        f"{opening} {thing.rstrip('.')}. {closing}"
         for opening in topic.openings
         for thing in topic.things
         for closing in topic.closings
