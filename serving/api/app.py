@@ -30,10 +30,7 @@ from serving.store.redis import connect
 
 WEB = Path(__file__).resolve().parent.parent / "web"
 UserId = Annotated[int, InQuery(description="Who asks.")]
-_CONTENT_POLICY = (
-    "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; "
-    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
-)
+_CONTENT_POLICY = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 
 
 def create_app(workspace: Workspace, redis_url: str, settings: ApiSettings | None = None,
@@ -70,6 +67,7 @@ async def _with_headers(request: Request, call_next: Any) -> Response:
     response = await call_next(request)
     response.headers["Content-Security-Policy"] = _CONTENT_POLICY
     response.headers["X-Content-Type-Options"] = "nosniff"
+    response.headers["Referrer-Policy"] = "no-referrer"
     response.headers["Cache-Control"] = "no-store" if request.url.path.startswith("/v1/") else "no-cache"
     return response
 
