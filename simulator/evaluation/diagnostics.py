@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from simulator.evaluation.estimators import importance_weights
+from simulator.evaluation.estimators import exposure_weights, importance_weights
 from simulator.evaluation.logged_data import LoggedData, Target
 
 
@@ -15,15 +15,15 @@ from simulator.evaluation.logged_data import LoggedData, Target
 class Overlap:
     """How much of the log speaks about the target.
 
-    `effective_samples`: (sum w)^2 / sum w^2 at each position, the smallest and the mean; `matched_share`: impressions
-    with weight above zero; `outside_share`: share of the target's slates that no logged pool held; `refusal`: a
-    sentence when the log cannot answer, else None.
+    `effective_samples`: (sum w)^2 / sum w^2 of the impressions, at each position, or, where weights are by exposure, of
+    all together; `matched_share`: impressions with weight above zero; `outside_share`: share of the target's slates that
+    no logged pool held; `refusal`: a sentence when the log cannot answer, else None.
     """
 
     impressions: int
     matched_share: float
+    by_exposure: bool
     effective_samples_min: float
-    effective_samples_mean: float
     effective_samples: tuple[float, ...]
     largest_weight: float
     mean_weight: float
@@ -36,11 +36,14 @@ class Overlap:
 
 
 def overlap(log: LoggedData, target: Target, *, min_effective: float = 5.0, max_outside: float = 0.05) -> Overlap:
-    """Overlap of `log` and `target`; `refusal` when a position has fewer than `min_effective` effective samples or more
-    than `max_outside` of the target's posts lie outside the logged pools."""
-    weight_RK = importance_weights(log, target)
-    filled_K = log.shown_RK.any(axis=0)
-    sums_K, squares_K = weight_RK.sum(axis=0), (weight_RK**2).sum(axis=0)
+    """Overlap of `log` and `target`; `refusal` when a position (or, by exposure, the log) has fewer than `min_effective`
+    effective samples, or more than `max_outside` of the target's posts lie outside the logged pools."""
+    by_exposure = log.exposure_RK is not None and target.exposure_RK is not None
+    weight_RK = exposure_weights(log, target) if by_exposure else importance_weights(log, target)
+    counted_RK, filled_K = (
+        (weight_RK.reshape(-1, 1), np.array([True])) if by_exposure else (weight_RK, log.shown_RK.any(axis=0))
+    )
+    sums_K, squares_K = counted_RK.sum(axis=0), (counted_RK**2).sum(axis=0)
     effective_K = np.where(squares_K > 0, sums_K**2 / np.where(squares_K > 0, squares_K, 1.0), 0.0)[filled_K]
     outside = 0.0 if target.outside_R is None or log.requests == 0 else float(np.mean(target.outside_R))
     impressions = int(log.shown_RK.sum())
@@ -51,14 +54,14 @@ def overlap(log: LoggedData, target: Target, *, min_effective: float = 5.0, max_
         refusal = (f"no estimate: {outside:.1%} of the posts that the policy shows lie outside the logged pools, "
                    f"more than {max_outside:.0%}, so the log cannot answer for them")  # fmt: skip
     elif effective_K.min() < min_effective:
-        position = int(np.argmin(effective_K))
-        refusal = (f"no estimate: at position {position} the log has {effective_K[position]:.1f} effective samples for this "
-                   f"policy, fewer than {min_effective:g}; a longer log or more exploration is needed")  # fmt: skip
+        where = "" if by_exposure else f"at position {int(np.argmin(effective_K))} "
+        refusal = (f"no estimate: {where}the log has {effective_K.min():.1f} effective samples for this policy, "
+                   f"fewer than {min_effective:g}; a longer log or more exploration is needed")  # fmt: skip
     return Overlap(
         impressions=impressions,
         matched_share=float((weight_RK > 0).sum() / max(impressions, 1)),
+        by_exposure=by_exposure,
         effective_samples_min=float(effective_K.min()) if impressions else 0.0,
-        effective_samples_mean=float(effective_K.mean()) if impressions else 0.0,
         effective_samples=tuple(float(x) for x in effective_K),
         largest_weight=float(weight_RK.max()) if impressions else 0.0,
         mean_weight=float(weight_RK.sum() / max(impressions, 1)),
@@ -84,7 +87,9 @@ def propensity_check(log: LoggedData, *, max_deviations: float = 5.0) -> dict:
     mean, error = float(ratio_R.mean()), max(float(ratio_R.std(ddof=1) / np.sqrt(len(ratio_R))), 1e-9)
     deviations = (mean - 1.0) / error
     passed = deviations <= max_deviations
-    sentence = f"inverse propensities add up to {mean:.3f} of the pool size, {abs(deviations):.1f} standard errors from 1"
+    sentence = (
+        f"inverse propensities add up to {mean:.3f} of the pool size, {abs(deviations):.1f} standard errors from 1"
+    )
     if not passed:
         sentence += ": the logged propensities are not those of the policy that made this log"
     elif deviations < -max_deviations:

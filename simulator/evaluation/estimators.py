@@ -1,11 +1,14 @@
 """Off-policy estimators of a slate policy's value: the expected sum of rewards over the positions of one request.
 
-They hold under the item-position click model (Li et al. 2018, "Offline Evaluation of Ranking Policies with Click
-Models"): the reward at position k depends on the request, the post at k and k, not on the other posts. What the model
-leaves out (a viewer tired by similar posts above) is bias that replay shows beside the environment's truth. With K = 1
-these are the ordinary estimators of a contextual bandit.
+Two click models of Li et al. 2018 ("Offline Evaluation of Ranking Policies with Click Models"). Item-position: the reward
+at position k depends on the request, the post at k and k, not on the other posts; a logged post speaks only for its own
+position, with weight w_rk = target probability / logged propensity there. Position-based: the reward is the chance that
+the position is looked at times what the post is worth once seen; a logged post speaks for every position at which the
+target may show it, with weight e_rk = target exposure / logged exposure, so far fewer requests suffice. What both leave
+out (a viewer tired by similar posts above) is bias that replay shows beside the environment's truth. With K = 1 both are
+the ordinary estimators of a contextual bandit.
 
-Shapes: R requests, K positions. w_rk = target probability / logged propensity of the logged post at k.
+Shapes: R requests, K positions.
 """
 
 from collections.abc import Callable
@@ -36,6 +39,15 @@ class Terms:
 def importance_weights(log: LoggedData, target: Target) -> np.ndarray:
     """w (R, K): target probability over logged propensity; 0 at positions that were not shown."""
     return np.where(log.shown_RK, target.probability_RK / log.propensity_RK, 0.0)
+
+
+def exposure_weights(log: LoggedData, target: Target) -> np.ndarray:
+    """e (R, K): examination that the target gives the logged post over that which the log gave it; 0 where not shown."""
+    if log.exposure_RK is None or target.exposure_RK is None:
+        raise ValueError(
+            "this estimator needs the exposure of both policies, which takes the whole logging distribution"
+        )
+    return np.where(log.shown_RK, target.exposure_RK / np.where(log.shown_RK, log.exposure_RK, 1.0), 0.0)
 
 
 def ips(log: LoggedData, target: Target) -> Terms:
@@ -77,8 +89,22 @@ def sndr(log: LoggedData, target: Target) -> Terms:
     return Terms(target_RK, weight_RK * (log.reward_RK - logged_RK), weight_RK, log.shown_RK, True)
 
 
+def pbm(log: LoggedData, target: Target) -> Terms:
+    """Position-based IPS: mean_r sum_k e_rk r_rk. Unbiased under the position-based model. Li et al. 2018."""
+    weight_RK = exposure_weights(log, target)
+    return Terms(np.zeros_like(weight_RK), weight_RK * log.reward_RK, weight_RK, log.shown_RK, False)
+
+
+def pbm_dr(log: LoggedData, target: Target) -> Terms:
+    """Position-based doubly robust: mean_r sum_k [q(target's choice) + e_rk (r_rk - q(logged))]."""
+    logged_RK, target_RK = _baselines(log, target)
+    weight_RK = exposure_weights(log, target)
+    return Terms(target_RK, weight_RK * (log.reward_RK - logged_RK), weight_RK, log.shown_RK, False)
+
+
 ESTIMATORS: dict[str, Callable[[LoggedData, Target], Terms]] = {
-    "ips": ips, "clipped_ips": clipped_ips, "snips": snips, "dm": dm, "dr": dr, "sndr": sndr,
+    "ips": ips, "clipped_ips": clipped_ips, "snips": snips, "dm": dm, "dr": dr, "sndr": sndr, "pbm": pbm,
+    "pbm_dr": pbm_dr,
 }  # fmt: skip
 
 

@@ -16,7 +16,9 @@ class LoggedData:
     `reward_RK` total reward of the impression (0 where not shown); `propensity_RK` probability that the logging policy
     puts this post at this position (1 where not shown); `pool_R` how many posts the policy could choose from;
     `task_reward_RK` the same reward split by task; `baseline_RK` reward that a regression predicts for the logged post
-    at its position, for the direct and doubly robust estimators.
+    at its position, for the direct and doubly robust estimators; `exposure_RK` the examination that the logging policy
+    gives the logged post over all positions, sum over k of examination_k x propensity of this post at k, where the
+    whole distribution is known, for the position-based estimators.
 
     Raises ValueError when shapes differ or a propensity of a shown post lies outside (0, 1].
     """
@@ -29,11 +31,12 @@ class LoggedData:
     pool_R: np.ndarray
     task_reward_RK: dict[str, np.ndarray] = field(default_factory=dict)
     baseline_RK: np.ndarray | None = None
+    exposure_RK: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         shape = self.shown_RK.shape
         arrays = {"post_RK": self.post_RK, "reward_RK": self.reward_RK, "propensity_RK": self.propensity_RK,
-                  "baseline_RK": self.baseline_RK, **self.task_reward_RK}  # fmt: skip
+                  "baseline_RK": self.baseline_RK, "exposure_RK": self.exposure_RK, **self.task_reward_RK}  # fmt: skip
         for name, array in arrays.items():
             if array is not None and array.shape != shape:
                 raise ValueError(f"{name} has shape {array.shape}, not {shape}")
@@ -55,7 +58,7 @@ class LoggedData:
     def task(self, name: str) -> "LoggedData":
         """The same log with only the reward of one task, and without the baseline, which predicts the total."""
         return LoggedData(self.viewer_R, self.shown_RK, self.post_RK, self.task_reward_RK[name], self.propensity_RK,
-                          self.pool_R)  # fmt: skip
+                          self.pool_R, exposure_RK=self.exposure_RK)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -64,22 +67,38 @@ class Target:
 
     `probability_RK`: that it puts the *logged* post at the logged position. `baseline_RK`: the reward that the
     regression predicts at each position under the target's own choice, sum over posts of probability x prediction.
+    `exposure_RK`: the examination that the target gives the logged post over all positions, like `LoggedData.exposure_RK`.
     `outside_R`: share of the target's slate that lies outside the logged pool, where the log can say nothing.
     """
 
     probability_RK: np.ndarray
     baseline_RK: np.ndarray | None = None
+    exposure_RK: np.ndarray | None = None
     outside_R: np.ndarray | None = None
 
 
-def deterministic_target(log: LoggedData, slate_RK: np.ndarray, *, baseline_RK: np.ndarray | None = None,
-                         outside_R: np.ndarray | None = None) -> Target:  # fmt: skip
-    """The target that shows `slate_RK` (post ids, -1 for an empty position) with probability one."""
+def deterministic_target(log: LoggedData, slate_RK: np.ndarray, *, examination_K: np.ndarray | None = None,
+                         baseline_RK: np.ndarray | None = None, outside_R: np.ndarray | None = None) -> Target:  # fmt: skip
+    """The target that shows `slate_RK` (post ids, -1 for an empty position) with probability one.
+
+    `examination_K`: chance that a viewer looks at each position; without it there is no exposure.
+    """
     probability_RK = ((slate_RK == log.post_RK) & log.shown_RK).astype(np.float64)
-    return Target(probability_RK, baseline_RK, outside_R)
+    exposure_RK = None
+    if examination_K is not None:
+        place_RKK = (
+            (log.post_RK[:, :, None] == slate_RK[:, None, :]) & log.shown_RK[:, :, None] & (slate_RK >= 0)[:, None, :]
+        )
+        exposure_RK = place_RKK @ examination_K
+    return Target(probability_RK, baseline_RK, exposure_RK, outside_R)
 
 
-def uniform_target(log: LoggedData, *, baseline_RK: np.ndarray | None = None) -> Target:
+def uniform_target(
+    log: LoggedData, *, examination_K: np.ndarray | None = None, baseline_RK: np.ndarray | None = None
+) -> Target:
     """The target that orders the pool uniformly at random: 1/pool at every position, exactly, no sampling."""
     probability_RK = np.where(log.shown_RK, 1.0 / np.maximum(log.pool_R, 1)[:, None], 0.0)
-    return Target(probability_RK, baseline_RK)
+    exposure_RK = None
+    if examination_K is not None:
+        exposure_RK = np.where(log.shown_RK, ((log.shown_RK @ examination_K) / np.maximum(log.pool_R, 1))[:, None], 0.0)
+    return Target(probability_RK, baseline_RK, exposure_RK)

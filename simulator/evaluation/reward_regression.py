@@ -28,7 +28,9 @@ class RewardRegression:
         self._settings = {**_TREES, "seed": seed, "num_threads": threads}
         self._models: list = []
 
-    def fit(self, inputs_NF: np.ndarray, position_N: np.ndarray, reward_N: np.ndarray, viewer_N: np.ndarray) -> "RewardRegression":
+    def fit(
+        self, inputs_NF: np.ndarray, position_N: np.ndarray, reward_N: np.ndarray, viewer_N: np.ndarray
+    ) -> "RewardRegression":
         """Fits on impressions: model inputs, slate position, total reward and viewer id.
 
         `BadInput` when a fold leaves no rows to fit on.

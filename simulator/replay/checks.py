@@ -27,7 +27,9 @@ def check_slates(samples: pa.Table, window: str) -> None:
         raise BadInput(f"the {window} window has no samples: run `feedloop samples` on this log")
     keys = np.stack([samples["request_id"].to_numpy(), samples["position"].to_numpy().astype(np.int64)], axis=1)
     if keys[:, 1].min() < 0:
-        raise BadInput(f"request {keys[keys[:, 1].argmin(), 0]} of the {window} window has an impression at position {keys[:, 1].min()}")
+        raise BadInput(
+            f"request {keys[keys[:, 1].argmin(), 0]} of the {window} window has an impression at position {keys[:, 1].min()}"
+        )
     pairs, counts = np.unique(keys, axis=0, return_counts=True)
     twice = pairs[counts > 1]
     if len(twice):
@@ -53,7 +55,9 @@ def check_propensities(samples: pa.Table, window: str) -> None:
     )
 
 
-def check_pools(request_R: np.ndarray, pool_start_R: np.ndarray, pool_P: np.ndarray, post_RK: np.ndarray, window: str) -> None:
+def check_pools(
+    request_R: np.ndarray, pool_start_R: np.ndarray, pool_P: np.ndarray, post_RK: np.ndarray, window: str
+) -> None:
     """`BadInput` when a shown post is not in the pool that its request could choose from."""
     size_R = np.diff(pool_start_R)
     owner_P = np.repeat(np.arange(len(size_R)), size_R)

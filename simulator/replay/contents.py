@@ -11,7 +11,7 @@ from contracts.tasks import TASKS
 from contracts.workspace import Workspace
 from serving.feed import Models
 from simulator.evaluation import ESTIMATORS
-from simulator.replay.judgement import ASSUMPTION, HEADLINE
+from simulator.replay.judgement import ASSUMPTION
 from simulator.replay.ranking import TIES
 from simulator.replay.settings import ReplaySettings
 from simulator.replay.walk import Walked
@@ -32,7 +32,7 @@ class Findings:
     tasks: dict[str, Any]
     viewed_rows: int
     parity: dict[str, Any]
-    ceiling: float | None
+    truth: dict[str, float] | None
     walked: Walked
 
 
@@ -81,7 +81,8 @@ def _off_policy(dataset: Dataset, found: Findings, settings: ReplaySettings) -> 
         reason = f"No off-policy estimates: {checked['sentence']}."
     return {
         "possible": reason is None, "reason": reason, "propensities": checked, "logged": found.logged,
-        "estimators": list(ESTIMATORS), "headline_estimator": HEADLINE,
+        "estimators": [name for name in ESTIMATORS if any(name in policy["estimates"] for policy in found.policies)],
+        "headline_estimator": next((policy["headline"]["estimator"] for policy in found.policies if policy["headline"]), None),
         "intervals": (f"Intervals are {settings.level:.0%}, from {settings.resamples:,} bootstrap resamples of viewers, "
                       "renormalised in each."),
         "assumption": ASSUMPTION,
@@ -91,7 +92,9 @@ def _off_policy(dataset: Dataset, found: Findings, settings: ReplaySettings) -> 
 def _truth(found: Findings) -> dict[str, Any]:
     judged = [policy for policy in found.policies if policy["covered"] is not None]
     return {
-        "known": found.ceiling is not None, "ceiling": found.ceiling,
+        "known": found.truth is not None,
+        "ceiling": found.truth["ceiling"] if found.truth else None,
+        "logged": found.truth["logged"] if found.truth else None,
         "covered": sum(policy["covered"] for policy in judged), "judged": len(judged),
     }  # fmt: skip
 
@@ -108,8 +111,12 @@ def _recall(workspace: Workspace) -> dict[str, Any]:
     test = artifact.metrics["test"]
     recall = {name: value for name, value in test["recall"].items() if value is not None}
     ceiling = test["candidate_ceiling"]
-    what = {"discoveries": "subjects that a viewer posts about for the first time", "actions": "posts that a viewer acts on"}
-    note = f"Share of the {what[artifact.metrics['kind']]} afterwards among the first {test['at']} retrieved, at {test['questions']:,} requests"
+    what = {
+        "discoveries": "subjects that a viewer posts about for the first time",
+        "actions": "posts that a viewer acts on",
+    }
+    note = f"Share of the {what[artifact.metrics['kind']]} afterwards among the first {test['at']} retrieved, "
+    note += f"at {test['questions']:,} requests"
     if ceiling is not None:
         note += f"; all paths together hold {ceiling:.3f}"
     return {"recall_at_100": recall, "standard_error": test["standard_error"], "questions": test["questions"],
@@ -122,11 +129,17 @@ def _verdict(report: dict[str, Any]) -> list[str]:
     sentences = []
     if report["off_policy"]["possible"]:
         sentences.append(_served_sentence(served, baseline))
-        rivals = [policy for policy in report["policies"] if policy["headline"] and policy["name"] not in (SERVED, "full, untuned")]
+        rivals = [
+            policy
+            for policy in report["policies"]
+            if policy["headline"] and policy["name"] not in (SERVED, "full, untuned")
+        ]
         if served["headline"] and rivals:
             best = max(rivals, key=lambda policy: policy["headline"]["value"])
             word = "above" if served["headline"]["value"] > best["headline"]["value"] else "not above"
-            sentences.append(f"It is {word} the best of the others, {best['name']} ({best['headline']['value']:.3f} per request).")
+            sentences.append(
+                f"It is {word} the best of the others, {best['name']} ({best['headline']['value']:.3f} per request)."
+            )
     else:
         sentences.append(report["off_policy"]["reason"])
     if report["truth"]["known"] and served["truth"]:
@@ -137,10 +150,16 @@ def _verdict(report: dict[str, Any]) -> list[str]:
             + f", of {report['truth']['ceiling']:.3f} that an all-knowing policy reaches; {report['truth']['covered']} of "
             f"{report['truth']['judged']} intervals hold the true value."
         )
-    compared = [metrics for metrics in report["tasks"].values() if metrics["auc"] is not None and metrics["logistic_auc"] is not None]
+    compared = [
+        metrics
+        for metrics in report["tasks"].values()
+        if metrics["auc"] is not None and metrics["logistic_auc"] is not None
+    ]
     if compared:
         ahead = sum(metrics["auc"] > metrics["logistic_auc"] for metrics in compared)
-        sentences.append(f"The multi-task ranker orders better than logistic regression on {ahead} of {len(compared)} tasks.")
+        sentences.append(
+            f"The multi-task ranker orders better than logistic regression on {ahead} of {len(compared)} tasks."
+        )
     recall = report["recall"]["recall_at_100"]
     if {"merged", "popular", "social"} <= set(recall):
         sentences.append(f"Recall@100 of all paths merged is {recall['merged']:.3f}, of popularity alone {recall['popular']:.3f}, "
@@ -159,4 +178,3 @@ def _served_sentence(served: dict[str, Any], baseline: str) -> str:
     if gain["high"] < 0:
         return f"The served policy is worse than {baseline}: {about}. It should not go out."
     return f"The log cannot tell the served policy from {baseline}: {about}. A longer log or more exploration would."
-

@@ -21,7 +21,9 @@ class SlateTruth(Protocol):
     def slate_values(self, user_ids_N: np.ndarray, post_ids_NK: np.ndarray, requested_at_N: np.ndarray) -> np.ndarray:
         """Expected reward (N,) of showing each slate; post id -1 is an empty position."""
 
-    def greedy_slates(self, user_ids_N: np.ndarray, pools_NM: np.ndarray, requested_at_N: np.ndarray, slate_size: int) -> np.ndarray:
+    def greedy_slates(
+        self, user_ids_N: np.ndarray, pools_NM: np.ndarray, requested_at_N: np.ndarray, slate_size: int
+    ) -> np.ndarray:
         """Slates (N, slate_size) filled from the top by the truly best next post of each pool (-1: no post)."""
 
 
@@ -35,19 +37,22 @@ def load_truth(workspace: Workspace) -> SlateTruth | None:
 
 
 def add_truth(entries: list[dict[str, Any]], policies: list[PolicySlates], truth: SlateTruth, window: Window, baseline: str,
-              settings: ReplaySettings) -> float:  # fmt: skip
+              settings: ReplaySettings) -> dict[str, float]:  # fmt: skip
     """Puts into each entry its policy's true mean value per request, the true gain over `baseline`, and whether the
-    headline interval covers the value (over the very requests that were replayed). Returns the ceiling: the true value
-    of an all-knowing policy that fills each slate from the top."""
+    headline interval covers the value (over the very requests that were replayed). Returns the true value of the
+    slates as logged, and the ceiling: that of an all-knowing policy that fills each slate from the top."""
     values = {policy.name: true_value(policy.slate_RK, truth, window, settings) for policy in policies}
     for entry in entries:
         known, base = values[entry["name"]], values[baseline]
         headline = entry["headline"]
-        entry["truth"] = {"value": known, "relative": None if entry["name"] == baseline or base <= 0 else known / base - 1}
+        entry["truth"] = {
+            "value": known,
+            "relative": None if entry["name"] == baseline or base <= 0 else known / base - 1,
+        }
         entry["covered"] = bool(headline["low"] <= known <= headline["high"]) if headline else None
         for estimate in entry["estimates"].values():
             estimate["covered"] = bool(estimate["low"] <= known <= estimate["high"])
-    return _ceiling(truth, window)
+    return {"logged": true_value(window.post_RK, truth, window, settings), "ceiling": _ceiling(truth, window)}
 
 
 def true_value(slate_RK: np.ndarray | None, truth: SlateTruth, window: Window, settings: ReplaySettings) -> float:
@@ -56,7 +61,9 @@ def true_value(slate_RK: np.ndarray | None, truth: SlateTruth, window: Window, s
         return float(truth.slate_values(window.viewer_R, slate_RK, window.requested_at_R).mean())
     generator = np.random.default_rng([settings.seed, 1])
     draws = [random_slates(window, generator) for _ in range(settings.truth_orderings)]
-    return float(np.mean([truth.slate_values(window.viewer_R, slate_RK, window.requested_at_R).mean() for slate_RK in draws]))
+    return float(
+        np.mean([truth.slate_values(window.viewer_R, slate_RK, window.requested_at_R).mean() for slate_RK in draws])
+    )
 
 
 def random_slates(window: Window, generator: np.random.Generator) -> np.ndarray:

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from contracts.features import INPUT_NAMES
-from serving.feed import Models, ValueModel
+from serving.feed import ValueModel
 from serving.feed.candidates import Candidates, Query, Run
 from serving.feed.scorers import Popularity
 from serving.store.memory import MemoryStore
 from simulator.evaluation.ranking_metrics import ndcg
-from simulator.replay.judgement import pool_rows
+from simulator.replay.models import TrainedModels
 from simulator.replay.settings import ReplaySettings
 from simulator.replay.walk import Walked
 from simulator.replay.window import Window
@@ -21,7 +21,7 @@ from simulator.replay.window import Window
 TOP = 8
 
 
-def add_ndcg(entries: list[dict[str, Any]], window: Window, walked: Walked, probability_PT: np.ndarray, models: Models,
+def add_ndcg(entries: list[dict[str, Any]], window: Window, walked: Walked, probability_PT: np.ndarray, models: TrainedModels,
              value_model: ValueModel, settings: ReplaySettings) -> None:  # fmt: skip
     """Puts NDCG@8 of each policy's scores, before reranking, into its entry; for random the mean of seeded draws."""
     scores = policy_scores(walked, probability_PT, models, value_model)
@@ -34,10 +34,10 @@ def add_ndcg(entries: list[dict[str, Any]], window: Window, walked: Walked, prob
             entry["ndcg"] = _ndcg(scores[entry["name"]], window)
 
 
-def policy_scores(walked: Walked, probability_PT: np.ndarray, models: Models, value_model: ValueModel) -> dict[str, np.ndarray]:
+def policy_scores(
+    walked: Walked, probability_PT: np.ndarray, models: TrainedModels, value_model: ValueModel
+) -> dict[str, np.ndarray]:
     """Each policy's score (P,) of every pool entry, by the very scorers that serve."""
-    assert models.prerank is not None
-    assert models.ranker is not None
     inputs_PF = walked.inputs_PF.astype(np.float64)
     pool = Candidates({"inputs_NF": inputs_PF})
     run = Run(Query(0, 0), MemoryStore())
@@ -51,7 +51,7 @@ def policy_scores(walked: Walked, probability_PT: np.ndarray, models: Models, va
 
 
 def _ndcg(score_P: np.ndarray, window: Window) -> float | None:
-    row_RK = pool_rows(window.post_RK, window.pool_start_R, window.pool_P)
+    row_RK = window.pool_rows(window.post_RK)
     counted_RK = window.viewed_RK & (row_RK >= 0)
     request_N, _ = np.nonzero(counted_RK)
     return ndcg(window.reward_RK[counted_RK], score_P[row_RK[counted_RK]], request_N, window.post_RK[counted_RK], TOP)

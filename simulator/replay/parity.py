@@ -56,5 +56,7 @@ def compare_features(workspace: Workspace, exact: ExactInputs, start: int, end: 
                     f"over {rows:,} impressions; most in {worst_name}: {one['batch']:g} in batch, {one['online']:g} online, "
                     f"at request {one['request_id']}, post {one['post_id']}")  # fmt: skip
     else:
-        sentence = f"all {len(FEATURE_NAMES)} features agree over {rows:,} impressions, largest difference {largest:.1e}"
+        sentence = (
+            f"all {len(FEATURE_NAMES)} features agree over {rows:,} impressions, largest difference {largest:.1e}"
+        )
     return {"rows": rows, "largest_difference": largest, "differing": differing, "sentence": sentence}

@@ -21,10 +21,20 @@ TIES = "equal scores go by rising post id; AUC counts them half"
 _ROWS = 65_536
 
 
-def ranker_metrics(workspace: Workspace, split: TimeSplit, ranker: RankerScorer, tasks: tuple[str, ...]) -> tuple[dict[str, Any], int]:
+def ranker_metrics(
+    workspace: Workspace, split: TimeSplit, ranker: RankerScorer, tasks: tuple[str, ...]
+) -> tuple[dict[str, Any], int]:
     """(metrics by task, rows) of all viewed impressions of the test window; tasks that the log lacks are left out."""
     start, end = split.test
-    columns = ["request_id", "user_id", "post_id", "viewed", "split", *(f"label_{task}" for task in tasks), *FEATURE_NAMES]
+    columns = [
+        "request_id",
+        "user_id",
+        "post_id",
+        "viewed",
+        "split",
+        *(f"label_{task}" for task in tasks),
+        *FEATURE_NAMES,
+    ]
     table = workspace.samples.read(SAMPLES, columns, start, end + split.window_us)
     table = table.filter(pc.and_(pc.equal(table["split"], "test"), table["viewed"])).combine_chunks()
     parts = [

@@ -1,31 +1,28 @@
 """Replay from end to end: checks, the walk, tuning on validation, judgement on test, one report."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from contracts.artifacts import Artifact
-from contracts.errors import BadInput
 from contracts.files import canonical_json
 from contracts.progress import stage
 from contracts.samples import SAMPLES
-from contracts.splits import TimeSplit
 from contracts.workspace import Workspace
-from serving.feed import VALUE_MODEL_FILE, FeedPipeline, Models, load_models, pool_policy
-from simulator.evaluation import LoggedData, propensity_check
+from serving.feed import VALUE_MODEL_FILE, FeedPipeline, Models, ValueModel, pool_policy
+from simulator.evaluation import propensity_check
 from simulator.evaluation.hashing import splitmix64
-from simulator.evaluation.reward_regression import RewardRegression
-from simulator.replay.checks import check_model
 from simulator.replay.contents import Findings, compose
-from simulator.replay.judgement import PolicySlates, judge, logged_value, pool_rows, targets_of
+from simulator.replay.evidence import gather
+from simulator.replay.judgement import PolicySlates, judge, logged_value
 from simulator.replay.known_truth import add_truth, load_truth
+from simulator.replay.models import TrainedModels, load_trained
 from simulator.replay.order import add_ndcg
 from simulator.replay.parity import compare_features
 from simulator.replay.ranking import ranker_metrics
 from simulator.replay.settings import ReplaySettings
 from simulator.replay.tuning import Scored, Tuned, tune, untuned
-from simulator.replay.walk import Walked, Walker
+from simulator.replay.walk import Walker
 from simulator.replay.window import Window, load_window
 from simulator.report import print_policies, write_report
 
@@ -48,39 +45,45 @@ def replay(workspace: Workspace, settings: ReplaySettings | None = None) -> dict
     """
     settings = settings or ReplaySettings()
     dataset, split = workspace.dataset(), workspace.dataset().split()
-    models = _models(workspace, split)
+    models = load_trained(workspace, split)
     has = dataset.has_propensities
     with stage("load the logged requests"):
         test = load_window(workspace, split, "test", has_propensities=has, limit=settings.test_requests)
-        validation = load_window(workspace, split, "validation", has_propensities=has, limit=settings.validation_requests) if has else None
+        validation = (
+            load_window(workspace, split, "validation", has_propensities=has, limit=settings.validation_requests)
+            if has
+            else None
+        )
     walker = Walker(workspace, split)
     tuned = _tuned(walker, validation, models, dataset.live_us, settings)
-    policies = _policies(replace(models, value=tuned.model), dataset.live_us)
+    policies = _policies(models.with_value(tuned.model), dataset.live_us)
     if tuned.record["tuned"]:
-        policies["full, untuned"] = pool_policy("full", replace(models, value=untuned(models.ranker.tasks, "").model), dataset.live_us)
+        policies["full, untuned"] = pool_policy(
+            "full", models.with_value(ValueModel.for_tasks(models.ranker.tasks)), dataset.live_us
+        )
     exact_R = np.isin(test.request_R, _smallest_hashes(test.request_R, settings.parity_requests))
     with stage(f"walk {len(test.request_R):,} test requests through {len(policies)} policies"):
         walked = walker.walk(test, policies, policies[BASELINE], exact_R)
     slates = [PolicySlates(name, DESCRIPTIONS[name], slate_RK) for name, slate_RK in walked.slate_RK.items()]
     slates.insert(2, PolicySlates("random", DESCRIPTIONS["random"], None))
     with stage("judge the policies"):
-        log = test.logged_data() if has else None
-        checked = None if log is None else propensity_check(log)
+        checked = propensity_check(test.logged_data()) if has else None
         probability_PT = models.ranker.probabilities(walked.inputs_PF)
-        if log is not None and checked is not None and checked["passed"]:
-            log, q_PK = _with_regression(test, log, walked, probability_PT, settings)
-            entries = judge(slates, log, targets_of(slates, log, q_PK, test.pool_start_R, test.pool_P), settings, BASELINE)
+        if checked is not None and checked["passed"]:
+            evidence = gather(test, walked, probability_PT, settings)
+            entries = judge(slates, evidence, settings, BASELINE)
         else:
             entries = [_unjudged(policy) for policy in slates]
         add_ndcg(entries, test, walked, probability_PT, models, tuned.model, settings)
-        ceiling = None
-        if truth := load_truth(workspace):
-            ceiling = add_truth(entries, slates, truth, test, BASELINE, settings)
+        truth = load_truth(workspace)
+        known = add_truth(entries, slates, truth, test, BASELINE, settings) if truth else None
         tasks, rows = ranker_metrics(workspace, split, models.ranker, dataset.tasks)
     with stage("compare online features with the batch"):
         parity = compare_features(workspace, walked.exact, split.test[0], split.test[1] + split.window_us)
-    found = Findings(entries, BASELINE, logged_value(test, settings), checked, tuned.record, tasks, rows, parity, ceiling, walked)
-    report = compose(workspace, dataset, split, test, validation, found, models, settings)
+    found = Findings(
+        entries, BASELINE, logged_value(test, settings), checked, tuned.record, tasks, rows, parity, known, walked
+    )
+    report = compose(workspace, dataset, split, test, validation, found, models.served, settings)
     value_model, written = _write(workspace, models, tuned, report, settings)
     print_policies(report)
     return {
@@ -91,51 +94,28 @@ def replay(workspace: Workspace, settings: ReplaySettings | None = None) -> dict
     }  # fmt: skip
 
 
-def _models(workspace: Workspace, split: TimeSplit) -> Models:
-    models = load_models(workspace, with_recall=False)
-    missing = [kind for kind in ("prerank", "ranker") if getattr(models, kind) is None]
-    if missing:
-        raise BadInput(f"there is no {missing[0]} model to judge: run `feedloop train {missing[0]}` first")
-    samples_hash = workspace.samples.manifest(SAMPLES).content_hash
-    for kind in ("prerank", "ranker"):
-        check_model(workspace.artifacts.load(kind), samples_hash, split.test[0])
-    return models
-
-
 def _policies(models: Models, live_us: int) -> dict[str, FeedPipeline]:
     return {name: pool_policy(name, models, live_us) for name in ("chronological", "popularity", "prerank", "full")}
 
 
-def _tuned(walker: Walker, validation: Window | None, models: Models, live_us: int, settings: ReplaySettings) -> Tuned:
+def _tuned(
+    walker: Walker, validation: Window | None, models: TrainedModels, live_us: int, settings: ReplaySettings
+) -> Tuned:
     tasks = models.ranker.tasks
     if validation is None:
-        return untuned(tasks, "The log holds no propensities, so the value model could not be tuned: each action weighs its worth.")
+        return untuned(
+            tasks, "The log holds no propensities, so the value model could not be tuned: each action weighs its worth."
+        )
     with stage(f"walk {len(validation.request_R):,} validation requests"):
-        walked = walker.walk(validation, {}, pool_policy(BASELINE, models, live_us))
-    log = validation.logged_data()
-    checked = propensity_check(log)
+        walked = walker.walk(validation, {}, pool_policy(BASELINE, models.served, live_us))
+    checked = propensity_check(validation.logged_data())
     if not checked["passed"]:
         return untuned(tasks, f"The value model could not be tuned: {checked['sentence']}.")
     with stage("tune the value model"):
         probability_PT = models.ranker.probabilities(walked.inputs_PF)
-        log, q_PK = _with_regression(validation, log, walked, probability_PT, settings)
-        scored = Scored(validation, log, probability_PT, walked.inputs_PF, walked.created_at_P, walked.allowed_P, q_PK)
+        evidence = gather(validation, walked, probability_PT, settings)
+        scored = Scored(validation, evidence, probability_PT, walked.inputs_PF, walked.created_at_P, walked.allowed_P)
         return tune(scored, tasks, settings)
-
-
-def _with_regression(window: Window, log: LoggedData, walked: Walked, probability_PT: np.ndarray,
-                     settings: ReplaySettings) -> tuple[LoggedData, np.ndarray]:  # fmt: skip
-    """The log with its baseline predictions, and the prediction (P, K) of every pool entry at every position."""
-    inputs_PF = np.concatenate([walked.inputs_PF, probability_PT.astype(np.float32)], axis=1)
-    row_RK = pool_rows(window.post_RK, window.pool_start_R, window.pool_P)
-    request_N, position_N = np.nonzero(log.shown_RK)
-    regression = RewardRegression(folds=settings.folds, trees=settings.regression_trees, seed=settings.seed, threads=settings.threads)
-    regression.fit(inputs_PF[row_RK[log.shown_RK]], position_N, log.reward_RK[log.shown_RK], log.viewer_R[request_N])
-    viewer_P = np.repeat(log.viewer_R, window.pool_size_R)
-    positions = log.shown_RK.shape[1]
-    q_PK = np.stack([regression.predict(inputs_PF, np.full(len(viewer_P), k), viewer_P) for k in range(positions)], axis=1)
-    logged_RK = np.where(log.shown_RK, q_PK[np.maximum(row_RK, 0), np.arange(positions)], 0.0)
-    return replace(log, baseline_RK=logged_RK), q_PK
 
 
 def _unjudged(policy: PolicySlates) -> dict[str, Any]:
@@ -147,12 +127,13 @@ def _smallest_hashes(ids_R: np.ndarray, count: int) -> np.ndarray:
     return ids_R[np.argsort(splitmix64(ids_R), kind="stable")[:count]]
 
 
-def _write(workspace: Workspace, models: Models, tuned: Tuned, report: dict[str, Any],
+def _write(workspace: Workspace, models: TrainedModels, tuned: Tuned, report: dict[str, Any],
            settings: ReplaySettings) -> tuple[Artifact, Artifact]:  # fmt: skip
-    parents = {kind: models.versions[kind] for kind in ("prerank", "ranker")}
+    parents = {kind: models.served.versions[kind] for kind in ("prerank", "ranker")}
     parents["samples"] = workspace.samples.manifest(SAMPLES).content_hash
     chosen = settings.model_dump(mode="json")
+    written = write_report(workspace, report, parents=parents, settings=chosen)
     with workspace.artifacts.create("value_model", parents=parents, settings=chosen) as value_model:
         (value_model.path / VALUE_MODEL_FILE).write_bytes(canonical_json(tuned.record["value_model"]))
         value_model.metrics = {name: tuned.record[name] for name in ("tuned", "gain", "sentence")}
-    return value_model, write_report(workspace, report, parents=parents, settings=chosen)
+    return value_model, written

@@ -9,14 +9,20 @@ class ReplaySettings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="FEEDLOOP_REPLAY_", frozen=True, extra="forbid")
 
-    test_requests: int = Field(6000, ge=1, description="most test requests that are replayed, chosen by a hash of their ids")
-    validation_requests: int = Field(3000, ge=1, description="most validation requests that the value model is tuned on")
+    test_requests: int = Field(
+        6000, ge=1, description="most test requests that are replayed, chosen by a hash of their ids"
+    )
+    validation_requests: int = Field(
+        3000, ge=1, description="most validation requests that the value model is tuned on"
+    )
     resamples: int = Field(1000, ge=20, description="bootstrap resamples of viewers")
     level: float = Field(0.95, gt=0, lt=1, description="of the intervals")
     clip: float = Field(20.0, gt=1, description="largest importance weight of the clipped estimator")
     folds: int = Field(2, ge=2, description="viewer folds of the reward regression")
     regression_trees: int = Field(60, ge=1)
-    truth_orderings: int = Field(8, ge=1, description="random orderings per request behind the random policy's true value")
+    truth_orderings: int = Field(
+        8, ge=1, description="random orderings per request behind the random policy's true value"
+    )
     parity_requests: int = Field(200, ge=0, description="requests whose features are compared with the samples")
     threads: int = Field(2, ge=1)
     seed: int = 7

@@ -1,10 +1,11 @@
 """Tunes the value model on the validation window: one knob at a time, by the doubly robust estimate of its slates.
 
-A step is taken only when it gains more than one standard error over the model so far, and the tuned model goes in force
-only when its paired interval over the untuned one lies above zero. So noise alone moves nothing. Slates are the best
-values in order, before reranking. The test window plays no part.
+Steps are chosen on one half of the viewers, each only when it gains more than one standard error over the model so far.
+The outcome goes in force only when, on the other half, its paired interval over the untuned model lies above zero. So the
+best of many noisy tries is not taken for better. Slates are the best values in order, before reranking. The test window
+plays no part.
 
-Shapes: R requests, K positions, P pool entries, F model inputs, T tasks, B resamples.
+Shapes: R requests, K positions, P pool entries, F model inputs, T tasks, V viewers, B resamples.
 """
 
 from collections.abc import Iterator
@@ -16,10 +17,10 @@ import numpy as np
 from contracts.progress import say
 from contracts.tasks import TASKS
 from serving.feed import ValueModel
-from simulator.evaluation import LoggedData, Terms, overlap, percentile_interval, replicates, value, viewer_counts
-from simulator.evaluation.estimators import ESTIMATORS
-from simulator.evaluation.logged_data import deterministic_target
-from simulator.replay.judgement import HEADLINE, slate_baseline
+from simulator.evaluation import ESTIMATORS, Target, overlap, percentile_interval, replicates, viewer_counts
+from simulator.evaluation.reward_regression import viewer_folds
+from simulator.replay.evidence import Evidence
+from simulator.replay.judgement import headline_of
 from simulator.replay.settings import ReplaySettings
 from simulator.replay.window import Window
 
@@ -27,6 +28,7 @@ SCALES = (0.0, 0.5, 1.0, 2.0, 4.0)
 TIE_EXPONENTS = (0.0, 0.25, 0.5, 1.0)
 FRESHNESS_EXPONENTS = (0.0, 0.1, 0.25, 0.5)
 ROUNDS = 2
+LEVEL = 0.9
 
 
 @dataclass(frozen=True)
@@ -39,15 +41,19 @@ class Tuned:
 
 @dataclass(frozen=True)
 class Scored:
-    """The validation requests ready for any value model: probabilities (P, T), inputs (P, F), reward predicted (P, K)."""
+    """The validation requests ready for any value model: probabilities (P, T) and inputs (P, F) of every pool entry."""
 
     window: Window
-    log: LoggedData
+    evidence: Evidence
     probability_PT: np.ndarray
     inputs_PF: np.ndarray
     created_at_P: np.ndarray
     allowed_P: np.ndarray
-    q_PK: np.ndarray
+
+    def target(self, model: ValueModel) -> Target:
+        """The policy that shows the best values of `model` in order."""
+        score_P = model.values(self.probability_PT, self.inputs_PF)
+        return self.evidence.target(value_slates(self.window, score_P, self.created_at_P, self.allowed_P))
 
 
 def untuned(tasks: tuple[str, ...], why: str) -> Tuned:
@@ -57,43 +63,54 @@ def untuned(tasks: tuple[str, ...], why: str) -> Tuned:
 
 
 def tune(scored: Scored, tasks: tuple[str, ...], settings: ReplaySettings) -> Tuned:
-    """The best value model that the validation window can tell from the untuned one; else the untuned one."""
-    start = ValueModel.for_tasks(tasks)
-    if refusal := _overlap_refusal(scored, start):
+    """The value model chosen on one half of the viewers and confirmed on the other; else the untuned one."""
+    start, log = ValueModel.for_tasks(tasks), scored.evidence.log
+    if refusal := overlap(log, scored.target(start)).refusal:
         return untuned(tasks, f"The weights are the worth of each action; tuning was left out: {refusal}.")
-    counts_BV = viewer_counts(scored.log.viewer_R, settings.resamples, np.random.default_rng([settings.seed, 2]))
+    counts_BV = viewer_counts(log.viewer_R, settings.resamples, np.random.default_rng([settings.seed, 2]))
+    chosen_half_V = viewer_folds(np.unique(log.viewer_R), 2) == 0
+    estimator = ESTIMATORS[headline_of(log)]
 
-    def judged(model: ValueModel) -> tuple[float, np.ndarray]:
-        terms = _terms(scored, model)
-        return value(terms), replicates(terms, scored.log.viewer_R, counts_BV)
+    def judged(model: ValueModel, half_V: np.ndarray) -> tuple[float, np.ndarray]:
+        """The estimate over the viewers of one half, and its resamples (B,)."""
+        terms = estimator(log, scored.target(model))
+        return float(replicates(terms, log.viewer_R, half_V[None].astype(float))[0]), replicates(
+            terms, log.viewer_R, counts_BV * half_V
+        )
 
-    best, (best_value, best_B) = start, judged(start)
-    start_value, start_B = best_value, best_B
+    best, (best_value, best_B) = start, judged(start, chosen_half_V)
     steps: list[dict[str, Any]] = []
     tried = 1
     for _ in range(ROUNDS):
         before = best
         for knob, options in _knobs(best, tasks):
             for option in options:
-                found, found_B = judged(option)
+                found, found_B = judged(option, chosen_half_V)
                 tried += 1
                 if found - best_value > np.nanstd(found_B - best_B):
-                    steps.append({"knob": knob, "value": found, "gain": found - best_value})
+                    steps.append({"knob": knob, "value": found, "gain": found - best_value, "model": option.as_dict()})
                     best, best_value, best_B = option, found, found_B
         if best == before:
             break
-    low, high = percentile_interval(best_B - start_B, 0.9)
-    gain = {"value": best_value - start_value, "low": low, "high": high, "level": 0.9, "untuned": start_value}
+    (start_value, start_B), (tuned_value, tuned_B) = judged(start, ~chosen_half_V), judged(best, ~chosen_half_V)
+    low, high = percentile_interval(tuned_B - start_B, LEVEL)
+    gain = {"value": tuned_value - start_value, "low": low, "high": high, "level": LEVEL, "untuned": start_value}
     keep = best != start and low > 0
-    chosen = best if keep else start
-    about = f"{tried} value models were compared on {scored.log.requests:,} validation requests"
-    if keep:
-        sentence = (f"{about}; the chosen one is worth {best_value - start_value:+.3f} per request ({low:.3f} to {high:.3f}) "
-                    f"more than weighing each action by its worth: {describe(chosen)}.")  # fmt: skip
+    about = f"{tried} value models were compared on {log.requests:,} validation requests"
+    if best == start:
+        sentence = (
+            f"{about}; none gained more than one standard error over weighing each action by its worth, so that stays"
+        )
     else:
-        sentence = f"{about}; none could be told from weighing each action by its worth, so that stays: {describe(chosen)}."
+        said = f"{tuned_value - start_value:+.3f} per request ({LEVEL:.0%} interval {low:+.3f} to {high:+.3f})"
+        sentence = f"{about}; the best on one half of the viewers gained {said} on the other half over weighing each action by its worth"
+        sentence += ", so it goes in force" if keep else ", which noise could explain, so the worths stay"
+    chosen = best if keep else start
+    sentence += f": {describe(chosen)}."
     say(sentence)
-    return Tuned(chosen, {"tuned": keep, "sentence": sentence, "steps": steps, "gain": gain, "value_model": chosen.as_dict()})
+    return Tuned(
+        chosen, {"tuned": keep, "sentence": sentence, "steps": steps, "gain": gain, "value_model": chosen.as_dict()}
+    )
 
 
 def describe(model: ValueModel) -> str:
@@ -120,18 +137,7 @@ def _knobs(model: ValueModel, tasks: tuple[str, ...]) -> Iterator[tuple[str, lis
         weights = [{**model.weights, task: scale * worth[task]} for scale in SCALES]
         yield task, [replace(model, weights=one) for one in weights if one != model.weights]
     yield "tie exponent", [replace(model, tie_exponent=x) for x in TIE_EXPONENTS if x != model.tie_exponent]
-    yield "freshness exponent", [replace(model, freshness_exponent=x) for x in FRESHNESS_EXPONENTS if x != model.freshness_exponent]
-
-
-def _terms(scored: Scored, model: ValueModel) -> Terms:
-    slate_RK = value_slates(
-        scored.window, model.values(scored.probability_PT, scored.inputs_PF), scored.created_at_P, scored.allowed_P
+    yield (
+        "freshness exponent",
+        [replace(model, freshness_exponent=x) for x in FRESHNESS_EXPONENTS if x != model.freshness_exponent],
     )
-    q_RK = slate_baseline(slate_RK, scored.log, scored.q_PK, scored.window.pool_start_R, scored.window.pool_P)
-    return ESTIMATORS[HEADLINE](scored.log, deterministic_target(scored.log, slate_RK, baseline_RK=q_RK))
-
-
-def _overlap_refusal(scored: Scored, model: ValueModel) -> str | None:
-    score_P = model.values(scored.probability_PT, scored.inputs_PF)
-    slate_RK = value_slates(scored.window, score_P, scored.created_at_P, scored.allowed_P)
-    return overlap(scored.log, deterministic_target(scored.log, slate_RK)).refusal

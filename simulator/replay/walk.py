@@ -79,7 +79,9 @@ class Walker:
             created_at_P[rows] = candidates["created_at"]
             allowed_P[rows] = True
             if exact_R is not None and exact_R[r]:
-                kept.append((np.full(len(candidates), window.request_R[r]), candidates["post_id"], candidates["inputs_NF"]))
+                kept.append(
+                    (np.full(len(candidates), window.request_R[r]), candidates["post_id"], candidates["inputs_NF"])
+                )
             for name, policy in policies.items():
                 feed = policy.rank(prepared)
                 slate_RK[name][r, : len(feed)] = feed.post_id_K

@@ -54,6 +54,18 @@ class Window:
         """Reward of each impression: the sum of worth x label over the tasks that the log has."""
         return np.where(np.isnan(self.label_RKT), 0.0, self.label_RKT) @ np.array([task.worth for task in TASKS])
 
+    def pool_rows(self, post_RK: np.ndarray) -> np.ndarray:
+        """Index into the P pool entries of each post of each slate (R, K); -1 where the post is not in its pool, or is -1."""
+        size_R = self.pool_size_R
+        owner_P = np.repeat(np.arange(len(size_R)), size_R)
+        order = np.lexsort((self.pool_P, owner_P))
+        ids, codes = np.unique(np.concatenate([self.pool_P, post_RK.ravel()]), return_inverse=True)
+        key_P = owner_P[order] * len(ids) + codes[: len(self.pool_P)][order]
+        wanted = np.repeat(np.arange(len(size_R)), post_RK.shape[1]) * len(ids) + codes[len(self.pool_P) :]
+        at = np.minimum(np.searchsorted(key_P, wanted), max(len(key_P) - 1, 0))
+        found = (key_P[at] == wanted) & (post_RK.ravel() >= 0)
+        return np.where(found, order[at], -1).reshape(post_RK.shape)
+
     def logged_data(self) -> LoggedData:
         """For the estimators. ValueError where propensities are missing."""
         labels_RKT = np.where(np.isnan(self.label_RKT), 0.0, self.label_RKT)
@@ -64,7 +76,9 @@ class Window:
         )  # fmt: skip
 
 
-def load_window(workspace: Workspace, split: TimeSplit, name: str, *, has_propensities: bool, limit: int | None) -> Window:
+def load_window(
+    workspace: Workspace, split: TimeSplit, name: str, *, has_propensities: bool, limit: int | None
+) -> Window:
     """The requests of window `name` ("validation", "test") whose slates are whole and whose label windows are closed.
 
     With `limit`, the requests of the `limit` smallest hashes of their ids, so that the choice never depends on the rest
@@ -138,4 +152,3 @@ def _dense(name: str, total: int, requests: pa.Table, samples: pa.Table) -> Wind
         requested_at_R=requests["requested_at"].to_numpy(), pool_start_R=starts, pool_P=pools.flatten().to_numpy(),
         post_RK=post_RK, shown_RK=post_RK >= 0, viewed_RK=viewed_RK, propensity_RK=propensity_RK, label_RKT=label_RKT,
     )  # fmt: skip
-

@@ -16,7 +16,9 @@ NAMES = ("replay.json", "replay.html")
 _TEMPLATE = Path(__file__).with_name("replay.html.jinja")
 
 
-def write_report(workspace: Workspace, report: dict[str, Any], *, parents: dict[str, str], settings: dict[str, Any]) -> Artifact:
+def write_report(
+    workspace: Workspace, report: dict[str, Any], *, parents: dict[str, str], settings: dict[str, Any]
+) -> Artifact:
     """Writes `report` as artifact kind "report" and makes `reports/replay.json` and `reports/replay.html` show it.
 
     Both names lead through one link, `reports/latest`, which is replaced in one step: a reader never sees the JSON of
@@ -51,9 +53,15 @@ def _plots(report: dict[str, Any]) -> dict[str, str]:
         logged = report["off_policy"]["logged"]["value"]
         plots["values"] = interval_plot(rows, axis="value per feed request (clicks' worth)", reference=logged,
                                         reference_label="as logged")  # fmt: skip
-    tasks = [(name, metrics["auc"], metrics["logistic_auc"]) for name, metrics in report["tasks"].items() if metrics["auc"] is not None]
+    tasks = [
+        (name, metrics["auc"], metrics["logistic_auc"])
+        for name, metrics in report["tasks"].items()
+        if metrics["auc"] is not None
+    ]
     if tasks:
-        plots["auc"] = dumbbell_plot(tasks, names=("multi-task ranker", "logistic regression"), axis="AUC on the test window")
+        plots["auc"] = dumbbell_plot(
+            tasks, names=("multi-task ranker", "logistic regression"), axis="AUC on the test window"
+        )
     recall = sorted(report["recall"]["recall_at_100"].items(), key=lambda item: (-item[1], item[0]))
     if recall:
         plots["recall"] = bar_plot(recall, axis="recall@100 on the test window", strong="merged")
@@ -69,7 +77,11 @@ def _interval_row(policy: dict[str, Any]) -> IntervalRow:
 
 
 def _curves(report: dict[str, Any]) -> list[str]:
-    return [reliability_plot(metrics["reliability"], title=name) for name, metrics in report["tasks"].items() if metrics["positives"]]
+    return [
+        reliability_plot(metrics["reliability"], title=name)
+        for name, metrics in report["tasks"].items()
+        if metrics["positives"]
+    ]
 
 
 def _point(link: Path, target: Path) -> None:

@@ -22,7 +22,9 @@ class IntervalRow:
     note: str = ""
 
 
-def interval_plot(rows: Sequence[IntervalRow], *, axis: str, reference: float | None = None, reference_label: str = "") -> str:
+def interval_plot(
+    rows: Sequence[IntervalRow], *, axis: str, reference: float | None = None, reference_label: str = ""
+) -> str:
     """Estimates as dots, 95% intervals as lines, truths as diamonds, over one value axis."""
     left, right, top, step = 150, 24, 30, 40
     height = top + step * len(rows) + 46
@@ -32,8 +34,9 @@ def interval_plot(rows: Sequence[IntervalRow], *, axis: str, reference: float | 
     x = _mapper(low, high, left, WIDTH - right)
     parts = [_axis(ticks, x, top - 8, height - 38, axis, height)]
     if reference is not None:
+        middle = f'x="{x(reference)}" y="{top - 14}" text-anchor="middle"'
         parts.append(f'<line class="reference" x1="{x(reference)}" x2="{x(reference)}" y1="{top - 8}" y2="{height - 38}"/>'
-                     f'<text class="small" x="{x(reference)}" y="{top - 14}" text-anchor="middle">{escape(reference_label)}</text>')  # fmt: skip
+                     f'<text class="small" {middle}>{escape(reference_label)}</text>')  # fmt: skip
     for i, row in enumerate(rows):
         y = top + step * i + step / 2 - 6
         parts.append(f'<text class="label" x="{left - 14}" y="{y + 5}" text-anchor="end">{escape(row.label)}</text>')
@@ -45,7 +48,9 @@ def interval_plot(rows: Sequence[IntervalRow], *, axis: str, reference: float | 
                          f'<circle class="dot" cx="{x(row.value)}" cy="{y}" r="6"/></g>')  # fmt: skip
         if row.truth is not None:
             at = x(row.truth)
-            parts.append(f'<path class="truth" d="M{at} {y - 8}l6 8l-6 8l-6 -8z"><title>true value {row.truth:.3f}</title></path>')
+            parts.append(
+                f'<path class="truth" d="M{at} {y - 8}l6 8l-6 8l-6 -8z"><title>true value {row.truth:.3f}</title></path>'
+            )
     return _svg(height, parts, axis)
 
 
@@ -62,7 +67,9 @@ def dumbbell_plot(rows: Sequence[tuple[str, float | None, float | None]], *, nam
         if first is not None and second is not None:
             parts.append(f'<line class="join" x1="{x(first)}" x2="{x(second)}" y1="{y}" y2="{y}"/>')
         if second is not None:
-            parts.append(f'<circle class="open" cx="{x(second)}" cy="{y}" r="6"><title>{escape(names[1])} {second:.4f}</title></circle>')
+            parts.append(
+                f'<circle class="open" cx="{x(second)}" cy="{y}" r="6"><title>{escape(names[1])} {second:.4f}</title></circle>'
+            )
         if first is not None:
             parts.append(f'<circle class="dot" cx="{x(first)}" cy="{y}" r="6"><title>{escape(names[0])} {first:.4f}</title></circle>'
                          f'<text class="small" x="{WIDTH - right + 12}" y="{y + 4}">{first:.3f}</text>')  # fmt: skip
@@ -95,7 +102,7 @@ def reliability_plot(curve: dict[str, list[float]], *, title: str) -> str:
     parts = [f'<rect class="frame" x="{left}" y="24" width="{size}" height="{size}"/>',
              f'<line class="reference" x1="{x(0)}" y1="{y(0)}" x2="{x(top)}" y2="{y(top)}"/>',
              f'<path class="curve" d="{path}"/>',
-             *(f'<circle class="dot" cx="{x(p)}" cy="{y(o)}" r="3.5"><title>predicted {p:.4f}, observed {o:.4f}, {int(n)} impressions</title></circle>'
+             *(f'<circle class="dot" cx="{x(p)}" cy="{y(o)}" r="3"><title>{p:.4f} predicted, {o:.4f} observed of {int(n)}</title></circle>'
                for p, o, n in points),
              f'<text class="label" x="{left}" y="15">{escape(title)}</text>',
              f'<text class="small" x="{left - 6}" y="{y(top / 1.08) + 4}" text-anchor="end">{top / 1.08:.2f}</text>',

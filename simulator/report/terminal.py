@@ -9,11 +9,21 @@ from rich.table import Table
 
 def print_policies(report: dict[str, Any]) -> None:
     """Value of each policy with its interval, gain over the baseline, effective samples, truth where it is known."""
-    console = Console(file=sys.stderr, highlight=False, soft_wrap=True)
+    console = Console(file=sys.stderr, highlight=False)
+    # A log file has no width of its own, and a table cut at 80 columns cannot be read.
+    if not console.is_terminal:
+        console.width = 120
     with_truth = any(policy["truth"] for policy in report["policies"])
     table = Table(title="Policies on the test window", title_justify="left", header_style="bold")
     table.add_column("policy")
-    for name in ("value", "95% interval", f"over {report['baseline']}", "true value" if with_truth else "", "eff. samples", "NDCG@8"):
+    for name in (
+        "value",
+        "95% interval",
+        f"over {report['baseline']}",
+        "true value" if with_truth else "",
+        "eff. samples",
+        "NDCG@8",
+    ):
         if name:
             table.add_column(name, justify="right")
     for policy in report["policies"]:
@@ -29,4 +39,4 @@ def print_policies(report: dict[str, Any]) -> None:
         table.add_row(*cells)
     console.print(table)
     for sentence in report["verdict"]:
-        console.print(sentence)
+        console.print(sentence, markup=False)

@@ -1,0 +1,49 @@
+"""The whole logging distribution where it can be told from the log, and how often each position is looked at.
+
+A log stores the chance of what it showed. The position-based estimators also need the chance of each shown post at the
+other positions. A mixture of a uniformly random order (with probability epsilon) and newest-first has it in closed form;
+whether a log is one is not taken on trust: every logged propensity must come out.
+
+Shapes: R requests, K positions, P pool entries.
+"""
+
+import numpy as np
+
+from simulator.replay.window import Window
+
+_TOLERANCE = 1e-9
+
+
+def examination_by_position(window: Window) -> np.ndarray:
+    """Share (K,) of the impressions at each position that were looked at."""
+    shown_K = window.shown_RK.sum(axis=0)
+    return window.viewed_RK.sum(axis=0) / np.maximum(shown_K, 1)
+
+
+def logged_exposure(window: Window, created_at_P: np.ndarray, examination_K: np.ndarray) -> np.ndarray | None:
+    """Sum over k of examination x propensity of each logged post (R, K); None when the log is not such a mixture."""
+    row_RK = window.pool_rows(window.post_RK)
+    rank_RK = _newest_first_rank(window, created_at_P)[np.maximum(row_RK, 0)]
+    size_R1 = np.maximum(window.pool_size_R, 1)[:, None]
+    at_rank_RK = rank_RK == np.arange(window.post_RK.shape[1])
+    elsewhere_RK = window.shown_RK & ~at_rank_RK
+    if not elsewhere_RK.any() or (row_RK[window.shown_RK] < 0).any():
+        return None
+    epsilon = float(np.median((window.propensity_RK * size_R1)[elsewhere_RK]))
+    expected_RK = epsilon / size_R1 + (1 - epsilon) * at_rank_RK
+    if not np.allclose(expected_RK[window.shown_RK], window.propensity_RK[window.shown_RK], rtol=0, atol=_TOLERANCE):
+        return None
+    uniform_R1 = (window.shown_RK @ examination_K)[:, None] / size_R1
+    newest_RK = np.where(
+        rank_RK < window.shown_RK.sum(axis=1)[:, None], examination_K[np.minimum(rank_RK, len(examination_K) - 1)], 0.0
+    )
+    return np.where(window.shown_RK, epsilon * uniform_R1 + (1 - epsilon) * newest_RK, 1.0)
+
+
+def _newest_first_rank(window: Window, created_at_P: np.ndarray) -> np.ndarray:
+    """Rank (P,) from 0 of each entry in its pool, newest first, ties by larger post id."""
+    owner_P = np.repeat(np.arange(len(window.request_R)), window.pool_size_R)
+    order = np.lexsort((-window.pool_P, -created_at_P, owner_P))
+    rank_P = np.empty(len(order), np.int64)
+    rank_P[order] = np.arange(len(order)) - window.pool_start_R[owner_P]
+    return rank_P

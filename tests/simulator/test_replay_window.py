@@ -1,0 +1,163 @@
+"""What a log must be like before replay judges by it: each planted fault gives one sentence, and nothing else happens."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from contracts.artifacts import Artifact
+from contracts.clock import DAY, HOUR
+from contracts.errors import BadInput
+from contracts.features import FEATURE_NAMES
+from contracts.samples import SAMPLES
+from contracts.splits import TimeSplit
+from contracts.tables import IMPRESSIONS, REQUESTS
+from contracts.workspace import Workspace
+from simulator.replay.checks import check_model
+from simulator.replay.exposure import examination_by_position, logged_exposure
+from simulator.replay.window import load_window
+
+SPLIT = TimeSplit((0, 4 * DAY), (5 * DAY, 6 * DAY), (7 * DAY, 9 * DAY), DAY)
+
+
+def write_log(root, fault=None, requests=20, pool=5, slate=3) -> Workspace:
+    """Twenty test requests of one viewer each, pools of five, slates of three; `fault` changes the rows before writing."""
+    rows = {"requests": [], "impressions": [], "samples": []}
+    for r in range(requests):
+        at = 7 * DAY + r * HOUR
+        posts = [100 * r + i for i in range(pool)]
+        rows["requests"].append({"request_id": r, "user_id": r % 6, "requested_at": at, "policy": "p", "experiment": None,
+                                 "slate_size": slate, "candidates": posts, "known_at": at})  # fmt: skip
+        for k in range(slate):
+            common = {"request_id": r, "user_id": r % 6, "post_id": posts[(k + r) % pool], "author_id": 1, "position": k,
+                      "shown_at": at, "policy": "p", "propensity": 1 / pool}  # fmt: skip
+            rows["impressions"].append({**common, "viewed_ms": 10, "experiment": None, "feature_version": None,
+                                        "features": None, "known_at": at})  # fmt: skip
+            labels = {
+                "label_click": int(k == 0),
+                "label_like": 0,
+                "label_comment": 0,
+                "label_share": None,
+                "label_hide": int(k == 2),
+            }
+            rows["samples"].append({**common, "requested_at": at, "viewed": True, "split": "test", **labels,
+                                    **dict.fromkeys(FEATURE_NAMES, 0.0)})  # fmt: skip
+    if fault:
+        fault(rows)
+    workspace = Workspace(root)
+    workspace.lake.write(REQUESTS, pa.Table.from_pylist(rows["requests"], schema=REQUESTS.schema))
+    workspace.lake.write(IMPRESSIONS, pa.Table.from_pylist(rows["impressions"], schema=IMPRESSIONS.schema))
+    workspace.samples.write(SAMPLES, pa.Table.from_pylist(rows["samples"], schema=SAMPLES.schema))
+    return workspace
+
+
+def load(root, fault=None, limit=None):
+    return load_window(write_log(root, fault), SPLIT, "test", has_propensities=True, limit=limit)
+
+
+def set_propensity(value):
+    def fault(rows):
+        for row in rows["samples"][4:6]:
+            row["propensity"] = value
+
+    return fault
+
+
+def twice(rows):
+    rows["requests"].append(dict(rows["requests"][3]))
+
+
+def two_at_one_position(rows):
+    rows["samples"][1]["position"] = 0
+
+
+def outside_its_pool(rows):
+    rows["requests"][0]["candidates"] = [1, 2]
+
+
+def no_requests(rows):
+    for row in rows["requests"]:
+        row["requested_at"] -= 7 * DAY
+
+
+@pytest.mark.parametrize(
+    ("fault", "sentence"),
+    [
+        (set_propensity(None), r"2 of 60 impressions .* missing or outside \(0, 1\], such as request 1, position 1, post 10.: None"),
+        (set_propensity(0.0), r"2 of 60 impressions .*: 0.0"),
+        (set_propensity(1.5), r"2 of 60 impressions .*: 1.5"),
+        (twice, r"1 request ids of the test window come more than once, such as request 3 \(2 times\)"),
+        (two_at_one_position, r"1 positions of the test window hold more than one post, such as request 0 at position 0"),
+        (outside_its_pool, r"1 impressions .* not among their request's candidates, such as request 0, post 0"),
+        (no_requests, r"the test window, 1970-01-08 to 1970-01-10, has no request: nothing to replay"),
+    ],
+)  # fmt: skip
+def test_a_faulty_log_gives_one_sentence_with_the_count_and_an_example(tmp_path, fault, sentence):
+    with pytest.raises(BadInput, match=sentence):
+        load(tmp_path, fault)
+
+
+def test_reward_is_worth_times_label_and_absent_tasks_count_nothing(tmp_path):
+    window = load(tmp_path)
+    assert window.reward_RK.tolist() == [[1.0, 0.0, -8.0]] * 20
+    assert np.isnan(window.label_RKT[:, :, 3]).all()
+
+
+def test_a_slate_that_is_not_whole_is_left_out(tmp_path):
+    window = load(tmp_path, lambda rows: rows["samples"].pop(7))
+    assert window.total_requests == 19
+    assert 2 not in window.request_R
+
+
+def test_the_subsample_depends_on_the_ids_alone(tmp_path):
+    chosen = load(tmp_path / "a", limit=8).request_R
+    fewer = load(tmp_path / "b", lambda rows: [rows["requests"].pop(i) for i in (19, 0)], limit=8).request_R
+    assert len(chosen) == 8
+    assert set(chosen) - {0, 19} <= set(fewer)
+    assert np.all(np.diff(chosen) > 0)  # in time order
+
+
+def test_pool_rows_find_each_post_in_its_own_pool_only(tmp_path):
+    window = load(tmp_path)
+    rows = window.pool_rows(window.post_RK)
+    assert np.array_equal(window.pool_P[rows], window.post_RK)
+    stranger = np.roll(window.post_RK, 1, axis=0)
+    assert (window.pool_rows(stranger) == -1).all()
+
+
+def test_exposure_is_known_only_where_every_propensity_comes_out(tmp_path):
+    """Epsilon 0.5 over pools of five, newest first else; planted: one propensity that no such mixture gives."""
+
+    def mixture(rows, wrong=False):
+        for row in rows["samples"]:
+            rank = 4 - row["post_id"] % 100  # posts were created in the order of their ids
+            row["propensity"] = 0.5 / 5 + 0.5 * (rank == row["position"])
+        if wrong:
+            rows["samples"][10]["propensity"] += 0.01
+
+    window = load(tmp_path / "true", mixture)
+    examination_K = np.array([1.0, 0.5, 0.25])
+    exposure_RK = logged_exposure(window, window.pool_P, examination_K)
+    newest_RK = window.post_RK % 100 == 4
+    second_RK = window.post_RK % 100 == 3
+    third_RK = window.post_RK % 100 == 2
+    expected = 0.5 * 1.75 / 5 + 0.5 * (newest_RK * 1.0 + second_RK * 0.5 + third_RK * 0.25)
+    assert exposure_RK == pytest.approx(expected)
+    assert examination_by_position(window).tolist() == [1.0, 1.0, 1.0]
+    assert (
+        logged_exposure(load(tmp_path / "wrong", lambda rows: mixture(rows, True)), window.pool_P, examination_K)
+        is None
+    )
+
+
+@pytest.mark.parametrize(
+    ("parents", "metrics", "sentence"),
+    [
+        ({"samples": "b" * 64}, {}, "was trained on samples bbbbbbbbbbbb, not on the present aaaaaaaaaaaa"),
+        ({"samples": "a" * 64}, {"trained_until": 8 * DAY}, "trained on the log until 1970-01-09 00:00, after the test window began"),
+    ],
+)  # fmt: skip
+def test_a_model_that_may_have_seen_the_test_window_is_refused(tmp_path, parents, metrics, sentence):
+    artifact = Artifact("ranker", tmp_path, "v1", parents=parents, metrics=metrics)
+    with pytest.raises(BadInput, match=sentence):
+        check_model(artifact, "a" * 64, SPLIT.test[0])
+    check_model(Artifact("ranker", tmp_path, "v1", parents={"samples": "a" * 64}), "a" * 64, SPLIT.test[0])
