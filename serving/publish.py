@@ -45,7 +45,7 @@ def publish(workspace: Workspace, redis_url: str, settings: PublishSettings | No
     with answering():
         client.ping()
         with PublisherLock(client, uuid.uuid4().hex, settings.lock_s) as lock:
-            sweep(client)
+            swept = sweep(client)  # first of all: what a publisher that was killed left behind
             meta = _new_version(workspace, client)
             with stage(f"publish {meta.version}"):
                 counts = _write(workspace, client, meta, lock, settings)
@@ -53,7 +53,7 @@ def publish(workspace: Workspace, redis_url: str, settings: PublishSettings | No
                 write_meta(client, meta)
                 lock.renew()
                 applied, skipped = switch_to(client, meta, FIRST)
-            swept = sweep(client)
+            swept += sweep(client)
     return {
         "version": meta.version, "as_of": to_datetime(meta.as_of).isoformat(), "keys": sum(counts.values()),
         "keys_by_family": counts, "artifacts": meta.artifacts, "live_events_applied": applied,

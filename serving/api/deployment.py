@@ -90,7 +90,7 @@ def deploy(workspace: Workspace, client: redis.Redis, version: str, executor: Ex
     if isinstance(models.recall, RecallRuntime):
         models = replace(models, recall=LiveRecall(models.recall))
     runner = Punctual(executor, deadlines(feed_settings))
-    versions = {"snapshot": version, **models.versions}
+    versions = {"log": meta.log_id, "snapshot": version, **models.versions}
     policies = {
         name: serving_policy(
             name, models, meta.live_us, settings=feed_settings, runner=runner,

@@ -1,6 +1,6 @@
 """What the service counts and times, in Prometheus' terms."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
 from serving.feed.candidates import Feed
 
@@ -20,7 +20,6 @@ class Metrics:
         self.degraded = Counter("feed_degraded", "Stages that fell back.", ["stage"], registry=registry)
         self.shown = Counter("feed_posts_shown", "Posts in feeds.", ["policy"], registry=registry)
         self.events = Counter("events", "Events by kind.", ["kind", "result"], registry=registry)
-        self.published = Gauge("published_version", "1 for the version in force.", ["version"], registry=registry)
 
     def observe(self, feed: Feed, version: str, took_s: float) -> None:
         """Counts a finished feed."""

@@ -18,6 +18,8 @@ from serving.settings import FeedSettings
 from serving.store.families import FRIEND, POST, key
 from serving.store.packing import FRIEND_CODE, unpack_many_records, unpack_states
 
+_MOST_SPARE = 2000
+
 
 class PoolSource:
     """The pool that the query names: what a logged request could choose from."""
@@ -64,7 +66,7 @@ class SocialSource:
             tie_FC[:, recent], tie_FC[:, lasting], back_FC[:, lasting], mutual_F, np.isin(friends_F, special),
             self.recall.social,
         )  # fmt: skip
-        posts = live_posts(got["by_author"], query.now, self.live_us)
+        posts = unseen(run, live_posts(got["by_author"], query.now, self.live_us))
         return rank_social(posts, friends_F, strength_F, tie_FC[:, lasting] > 0, query.now,
                            self.recall.merge.quota.get(self.name, 200), self.recall.social)  # fmt: skip
 
@@ -81,7 +83,7 @@ class CollaborativeSource:
         settings = self.runtime.settings
         channel_id_C, score_C = self.runtime.channels(run.query.user_id)
         keys = [key("by_author" if channel >= 0 else "by_channel", channel) for channel in channel_id_C.tolist()]
-        posts = live_posts(run.store.get_many(keys) if keys else [], run.query.now, self.live_us)
+        posts = unseen(run, live_posts(run.store.get_many(keys) if keys else [], run.query.now, self.live_us))
         return rank_collaborative(posts, channel_id_C, score_C, run.query.now,
                                   settings.merge.quota.get(self.name, 200), settings.collaborative)  # fmt: skip
 
@@ -95,11 +97,10 @@ class PopularSource:
         self.runtime = runtime
 
     def retrieve(self, run: Run) -> Ranked:
-        profile = run.viewer.profile
-        quota = self.runtime.settings.merge.quota.get(self.name, 200)
-        return self.runtime.popular(
-            run.query.user_id, run.query.now, quota, city=profile.city or None if profile else None
-        )
+        profile, quota = run.viewer.profile, self.runtime.settings.merge.quota.get(self.name, 200)
+        city = (profile.city or None) if profile else None
+        found = self.runtime.popular(run.query.user_id, run.query.now, _with_spare(run, quota), city=city)
+        return first_unseen(run, found, quota)
 
 
 class VectorSource:
@@ -112,7 +113,24 @@ class VectorSource:
 
     def retrieve(self, run: Run) -> Ranked:
         quota = self.runtime.settings.merge.quota.get(self.name, 200)
-        return self.runtime.search(run.query.user_id, run.query.now, quota)
+        found = self.runtime.search(run.query.user_id, run.query.now, _with_spare(run, quota))
+        return first_unseen(run, found, quota)
+
+
+def unseen(run: Run, posts: PostColumns) -> PostColumns:
+    """The posts that the viewer was not shown yet: seen ones must not use up a path's quota, or pages would run dry."""
+    return posts.take(~np.isin(posts.post_id_N, run.viewer.seen_M)) if len(run.viewer.seen_M) else posts
+
+
+def first_unseen(run: Run, ranked: Ranked, n: int) -> Ranked:
+    """The first `n` that the viewer was not shown yet."""
+    rows = np.flatnonzero(~np.isin(ranked.posts.post_id_N, run.viewer.seen_M))[:n]
+    return Ranked(ranked.posts.take(rows), ranked.score_K[rows])
+
+
+def _with_spare(run: Run, quota: int) -> int:
+    """How many to ask for so that `quota` are left without the seen ones."""
+    return quota + min(len(run.viewer.seen_M), _MOST_SPARE)
 
 
 def live_posts(values: list[bytes | None], now: int, live_us: int) -> PostColumns:

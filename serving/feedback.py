@@ -1,0 +1,141 @@
+"""The feed's own log back into the lake: what was served and done becomes the next turn's input.
+
+Feeds and events are read from Redis' streams and upserted, so doing it twice, or again after a kill, ends with the same
+rows. A post counts as viewed when the event stream has a `view` of it (see `serving.api.accept`).
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import redis
+
+from contracts.features import FEATURE_NAMES
+from contracts.progress import stage
+from contracts.tables import (
+    ACTION_KINDS,
+    ACTIONS,
+    BLOCKS,
+    IMPRESSIONS,
+    POST_KINDS,
+    POSTS,
+    REQUESTS,
+    VISIBILITIES,
+    TableSpec,
+)
+from contracts.workspace import Workspace
+from serving.feed.side_effects import FeedRecord, decode_record
+from serving.live_events import LiveEvent, events_after
+from serving.store.families import FOREVER
+from serving.store.packing import NO_ID, unpack_document
+from serving.store.redis import FEED_LOG, answering, connect
+from serving.versions import FIRST, log_identity
+
+_READ_AT_ONCE = 1000
+Row = dict[str, Any]
+
+
+def drain(workspace: Workspace, redis_url: str) -> dict[str, int]:
+    """Brings what was served and done since the log's end into the lake; returns how many rows of each table came.
+
+    The dataset's end moves to just after the last of it. Raises `BadInput` when there is no log or nothing answers.
+    """
+    dataset = workspace.dataset()
+    log_id = log_identity(dataset)
+    client = connect(redis_url, timeout_s=60.0)
+    with stage("bring served feeds and events into the lake"):
+        events = {one: event for one, log, _, event in _all_events(client) if log == log_id}
+        feeds = [feed for feed in _all_feeds(client) if feed.versions.get("log") == log_id]
+        seen = {(e.request_id, e.post_id): max(1, round(e.value * 1000)) for e in events.values() if e.kind == "view"}
+        seen |= {(e.request_id, e.post_id): max(1, round(e.value * 1000)) for e in events.values() if e.kind == "dwell"}
+        rows: list[tuple[TableSpec, list[Row], tuple[str, ...]]] = [
+            (REQUESTS, [_request(feed) for feed in feeds], ("request_id",)),
+            (IMPRESSIONS, [row for feed in feeds for row in _impressions(feed, seen)], ("request_id", "position")),
+            (ACTIONS, [_action(one, e) for one, e in events.items() if e.kind in ACTION_KINDS], ("action_id",)),
+            (POSTS, list(_posts(events)), ("post_id",)),
+            (BLOCKS, list(_blocks(events)), ("user_id", "target_id", "kind", "since")),
+        ]
+        for spec, new, key in rows:
+            workspace.lake.upsert(spec, pa.Table.from_pylist(new, schema=spec.schema), key)
+        moments = [feed.served_at for feed in feeds] + [event.at for event in events.values()]
+        if moments and max(moments) >= dataset.end:
+            replace(dataset, end=max(moments) + 1).save(workspace.dataset_path)
+    return {spec.name: len(new) for spec, new, _ in rows}
+
+
+def _all_events(client: redis.Redis) -> Iterator[tuple[str, str, int, LiveEvent]]:
+    after = FIRST
+    while entries := events_after(client, after, _READ_AT_ONCE):
+        yield from entries
+        after = entries[-1][0]
+
+
+def _all_feeds(client: redis.Redis) -> Iterator[FeedRecord]:
+    after = FIRST
+    while True:
+        with answering():
+            entries = client.xrange(FEED_LOG, min=f"({after}", max="+", count=_READ_AT_ONCE)
+        if not entries:
+            return
+        for stream_id, fields in entries:
+            after = stream_id.decode()
+            yield decode_record(fields[b"feed"])
+
+
+def _request(feed: FeedRecord) -> Row:
+    return {
+        "request_id": feed.request_id, "user_id": feed.user_id, "requested_at": feed.served_at, "policy": feed.policy,
+        "slate_size": len(feed.post_ids), "candidates": feed.considered_ids, "known_at": feed.served_at,
+    }  # fmt: skip
+
+
+def _impressions(feed: FeedRecord, viewed_ms: dict[tuple[int, int], int]) -> Iterator[Row]:
+    features_KF = np.frombuffer(feed.features, "<f8").reshape(-1, len(FEATURE_NAMES)).tolist()
+    shown = zip(feed.post_ids, feed.author_ids, feed.propensities, features_KF)
+    for position, (post_id, author_id, propensity, features) in enumerate(shown):
+        yield {
+            "request_id": feed.request_id, "user_id": feed.user_id, "post_id": post_id, "author_id": author_id,
+            "position": position, "shown_at": feed.served_at,
+            "viewed_ms": viewed_ms.get((feed.request_id, post_id), 0), "policy": feed.policy,
+            "propensity": propensity, "feature_version": feed.feature_version, "features": features,
+            "known_at": feed.served_at,
+        }  # fmt: skip
+
+
+def _action(stream_id: str, event: LiveEvent) -> Row:
+    milliseconds, sequence = map(int, stream_id.split("-"))
+    return {
+        # Unique and above the ids of any earlier log: 44 bits of time, 16 of the place within the millisecond.
+        "action_id": milliseconds << 16 | sequence, "request_id": None if event.request_id == NO_ID else event.request_id,
+        "user_id": event.user_id, "post_id": event.post_id, "author_id": event.author_id, "kind": event.kind,
+        "value": event.value or None, "occurred_at": event.at, "known_at": event.at,
+    }  # fmt: skip
+
+
+def _posts(events: dict[str, LiveEvent]) -> Iterator[Row]:
+    documents = {e.post_id: e.document for e in events.values() if e.kind in ("post", "delete_post")}
+    for document in map(unpack_document, documents.values()):
+        yield {
+            "post_id": document.post_id, "author_id": document.author_id,
+            "origin_post_id": document.chain[0][0] if document.chain else None,
+            "subject_id": None if document.subject_id == NO_ID else document.subject_id,
+            "created_at": document.created_at, "edited_at": None, "known_at": document.known_at,
+            "kind": POST_KINDS[document.kind], "topic": document.topic, "text": document.text,
+            "embedding": np.frombuffer(document.embedding, "<f4").tolist() if document.embedding else None,
+            "visibility": VISIBILITIES[document.visibility], "audience": list(document.audience) or None,
+            "deleted_at": None if document.deleted_at == FOREVER else document.deleted_at,
+        }  # fmt: skip
+
+
+def _blocks(events: dict[str, LiveEvent]) -> Iterator[Row]:
+    rows: dict[tuple[int, int, str, int], Row] = {}
+    for event in events.values():
+        if event.kind not in ("block", "unblock"):
+            continue
+        for since in event.since or (event.at,):
+            key = (event.user_id, event.target_id, event.block_kind, since)
+            ended_at = event.at if event.kind == "unblock" else None
+            rows[key] = dict(zip(("user_id", "target_id", "kind", "since"), key), ended_at=ended_at, known_at=since)
+    yield from rows.values()

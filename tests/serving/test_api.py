@@ -1,0 +1,229 @@
+"""The API keeps its promises over a real Redis: feeds change with events, pages never repeat, every failure is a sentence."""
+
+import itertools
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+from contracts.clock import HOUR
+from contracts.machine.redis_server import RedisServer
+from contracts.workspace import Workspace
+from serving.api import create_app, sample_feed
+from serving.api.models import EventsAccepted, FeedResponse, Person, TopicList, UserList
+from serving.feed.side_effects import decode_record
+from serving.publish import publish
+from serving.settings import ApiSettings, FeedSettings
+from serving.store.redis import FEED_LOG, connect
+from tests.serving.world import END, World, random_world
+
+pytestmark = [pytest.mark.redis, pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:.*httpx")]
+UNHURRIED = FeedSettings(source_deadline_ms=5e3, hydrate_deadline_ms=5e3, rank_deadline_ms=5e3)
+_numbers = itertools.count()
+
+
+def small_world() -> World:
+    """User 1 with friends 2 to 9, who wrote ten posts each; user 10 is nobody's friend; 11 and 12 pass things on."""
+    world = World()
+    for user_id in range(1, 13):
+        world.user(user_id, "Lima")
+    for friend in (*range(2, 10), 11):
+        world.friend(1, friend)
+    for at in range(80):
+        world.post(100 + at, 2 + at % 8, END - (at + 1) * HOUR, topic=at % 6)
+    world.post(300, 10, END - HOUR, visibility="public")
+    world.post(301, 11, END - HOUR // 2, origin_post_id=300)
+    return world
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory) -> Workspace:
+    return small_world().write(tmp_path_factory.mktemp("api"))
+
+
+@pytest.fixture
+def api(workspace, redis_client, redis_url):
+    publish(workspace, redis_url)
+    with TestClient(create_app(workspace, redis_url, feed_settings=UNHURRIED), raise_server_exceptions=False) as client:
+        yield client
+
+
+def page(api, user_id: int = 1, n: int = 10, **more) -> dict:
+    answer = api.get("/v1/feed", params={"user_id": user_id, "n": n, **more})
+    assert answer.status_code == 200, answer.text
+    return FeedResponse.model_validate(answer.json()).model_dump()
+
+
+def ids(feed: dict) -> list[int]:
+    return [item["post_id"] for item in feed["items"]]
+
+
+def send(api, **event) -> EventsAccepted:
+    event.setdefault("event_id", f"event {next(_numbers)}")
+    answer = api.post("/v1/events", json={"events": [{"user_id": 1, **event}]})
+    assert answer.status_code == 202, answer.text
+    return EventsAccepted.model_validate(answer.json())
+
+
+def test_pages_never_repeat_a_post_not_even_after_a_restart_or_a_publish(api, workspace, redis_url):
+    seen = [ids(page(api, n=7)) for _ in range(3)]
+    with TestClient(create_app(workspace, redis_url, feed_settings=UNHURRIED)) as again:
+        seen += [ids(page(again, n=7)) for _ in range(2)]
+        publish(workspace, redis_url)
+        seen += [ids(page(again, n=7)) for _ in range(2)]
+    with TestClient(create_app(workspace, redis_url, feed_settings=UNHURRIED)) as third:
+        while more := ids(page(third, n=7)):
+            seen.append(more)
+    flat = [post_id for some in seen for post_id in some]
+    assert len(flat) == len(set(flat)) == 81
+
+
+def test_a_page_tells_who_what_when_and_why(api):
+    feed = page(api, n=50)
+    share = next(item for item in feed["items"] if item["post_id"] == 301)
+    assert share["author"]["name"] == "Person 11" and share["original"]["author"]["name"] == "Person 10"
+    assert share["tie"] in ("friend", "close_friend", "new_friend") and share["reasons"]
+    assert share["age_s"] == pytest.approx(1800, abs=120) and share["topic"]["name"] == "topic 1"
+    assert [item["position"] for item in feed["items"]] == list(range(len(feed["items"])))
+    assert feed["degraded"] == [] and feed["versions"]["snapshot"]
+
+
+def test_a_block_made_between_two_pages_is_obeyed_on_the_next_and_ends_with_it(api):
+    first = page(api, n=5)
+    target = next(one["author"]["user_id"] for one in first["items"] if one["author"]["user_id"] < 10)
+    send(api, kind="block", target_id=target)
+    for _ in range(3):
+        assert target not in {item["author"]["user_id"] for item in page(api, n=8)["items"]}
+    send(api, kind="unblock", target_id=target)
+    assert target in {item["author"]["user_id"] for item in page(api, n=50)["items"]}
+
+
+def test_the_share_of_a_blocked_persons_post_is_gone_with_them(api):
+    send(api, kind="block", target_id=10, block_kind="hide_their_posts")
+    assert not {300, 301} & set(ids(page(api, n=50)))
+
+
+def test_a_friends_like_is_seen_and_told(api):
+    assert send(api, kind="like", post_id=140, user_id=3, event_id="same").accepted == 1
+    assert send(api, kind="like", post_id=140, user_id=3, event_id="same").repeated == 1
+    item = next(one for one in page(api, n=50)["items"] if one["post_id"] == 140)
+    assert item["engagement"] == {"likes": 1, "comments": 0, "shares": 0}
+    assert item["reasons"][0] == {"code": "friend_engaged", "text": "Person 3 reacted to this"}
+    assert [one["user_id"] for one in item["friends_engaged"]] == [3]
+
+
+def test_a_new_post_is_in_the_next_page_of_a_friend_and_gone_once_deleted(api):
+    made = [
+        send(api, kind="post", user_id=2, text="hello", topic=3, event_id="p", visibility="friends") for _ in range(2)
+    ]
+    assert made[0].posts == made[1].posts and made[1].repeated == 1
+    post_id = made[0].posts["p"]
+    quote = send(api, kind="post", user_id=3, text="look", origin_post_id=post_id, event_id="q").posts["q"]
+    found = {item["post_id"]: item for item in page(api, n=50, policy="chronological")["items"]}
+    assert {post_id, quote} & set(found)
+    send(api, kind="delete_post", user_id=2, post_id=post_id)
+    send(api, kind="post", user_id=4, text="<b>&", topic=2, event_id="r")
+    assert not {post_id, quote} & set(ids(page(api, n=50, policy="chronological")))
+
+
+def test_the_feed_log_holds_what_training_needs(api, redis_url):
+    feed = page(api, n=4)
+    entries = connect(redis_url).xrevrange(FEED_LOG, count=1)
+    record = decode_record(entries[0][1][b"feed"])
+    assert (record.request_id, record.post_ids, record.policy) == (feed["request_id"], ids(feed), "full")
+    assert record.propensities == [1.0] * 4 and len(np.frombuffer(record.features, "<f8")) % 4 == 0
+
+
+def test_people_and_topics_for_the_page(api):
+    users = UserList.model_validate(api.get("/v1/users", params={"n": 3, "seed": 1}).json())
+    assert users.total == 12 and len(users.users) == 3
+    assert users == UserList.model_validate(api.get("/v1/users", params={"n": 3, "seed": 1}).json())
+    assert [
+        u.user_id for u in UserList.model_validate(api.get("/v1/users", params={"q": "person 1"}).json()).users
+    ] == [1, 10, 11, 12]
+    assert Person.model_validate(api.get("/v1/users/1").json()).friends == 9
+    assert len(TopicList.model_validate(api.get("/v1/topics").json()).topics) == 6
+
+
+FAILURES = [
+    ("GET", "/v1/feed?user_id=999", None, 404, "there is no user 999"),
+    ("GET", "/v1/feed?user_id=99999999999999999999", None, 404, "there is no user"),
+    ("GET", "/v1/feed?user_id=1&n=-1", None, 422, "n: input should be greater than or equal to 1"),
+    ("GET", "/v1/feed?user_id=1&n=51", None, 422, "n: input should be less than or equal to 50"),
+    ("GET", "/v1/feed?user_id=one", None, 422, "user_id: input should be a valid integer"),
+    ("GET", "/v1/feed", None, 422, "user_id: field required"),
+    ("GET", "/v1/feed?user_id=1&policy=best", None, 422, "there is no policy best"),
+    ("GET", "/v1/users/999", None, 404, "there is no user 999"),
+    ("GET", "/v1/nothing", None, 404, "there is nothing at /v1/nothing"),
+    ("POST", "/v1/events", {"events": []}, 422, "events: list should have at least 1 item"),
+    ("POST", "/v1/events", {"events": [{"kind": "like"}]}, 422, "event_id: field required"),
+    ("POST", "/v1/events", {"events": [{"kind": "dance", "event_id": "e", "user_id": 1}]}, 422, "'dance'"),
+    ("POST", "/v1/events", {"events": [{"kind": "like", "event_id": "e", "user_id": 1, "post_id": 5}]}, 404, "there is no post 5"),
+    ("POST", "/v1/events", {"events": [{"kind": "like", "event_id": "e", "user_id": 77, "post_id": 100}]}, 404, "no user 77"),
+    ("POST", "/v1/events", {"events": [{"kind": "block", "event_id": "e", "user_id": 1, "target_id": 1}]}, 422, "cannot block themselves"),
+    ("POST", "/v1/events", {"events": [{"kind": "delete_post", "event_id": "e", "user_id": 1, "post_id": 100}]}, 403, "is not user 1's"),
+    ("POST", "/v1/events", {"events": [{"kind": "post", "event_id": "e", "user_id": 1, "text": "x"}]}, 422, "known topic"),
+    ("POST", "/v1/events", {"events": [{"kind": "post", "event_id": "e", "user_id": 1, "topic": 1, "text": " "}]}, 422, "without text"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "path", "body", "status", "sentence"), FAILURES)
+def test_every_failure_is_one_sentence(api, method, path, body, status, sentence):
+    answer = api.request(method, path, json=body)
+    assert answer.status_code == status and list(answer.json()) == ["error"]
+    assert sentence in answer.json()["error"] and "Traceback" not in answer.text
+
+
+def test_a_refused_event_of_a_batch_leaves_none_of_it_behind(api):
+    good = {"kind": "like", "event_id": "good", "user_id": 3, "post_id": 100}
+    assert api.post("/v1/events", json={"events": [good, {**good, "event_id": "bad", "post_id": 5}]}).status_code == 404
+    item = next(one for one in page(api, n=50)["items"] if one["post_id"] == 100)
+    assert item["engagement"]["likes"] == 0
+
+
+def test_not_ready_before_anything_is_published_then_ready_without_a_restart(workspace, redis_client, redis_url):
+    settings = ApiSettings(poll_s=0.05)
+    with TestClient(create_app(workspace, redis_url, settings), raise_server_exceptions=False) as api:
+        assert api.get("/healthz").status_code == 200
+        for path in ("/readyz", "/v1/feed?user_id=1"):
+            answer = api.get(path)
+            assert answer.status_code == 503 and "nothing is published yet" in answer.json()["error"]
+        publish(workspace, redis_url)
+        assert api.get("/readyz").json()["status"] == "ok" and page(api)["items"]
+
+
+def test_a_dead_redis_is_503_in_one_sentence_and_nothing_is_acknowledged(workspace, tmp_path):
+    server = RedisServer(tmp_path / "redis")
+    server.start()
+    publish(workspace, server.url)
+    with TestClient(create_app(workspace, server.url, feed_settings=UNHURRIED), raise_server_exceptions=False) as api:
+        assert page(api)["items"]
+        server.stop()
+        like = {"events": [{"kind": "like", "event_id": "e", "user_id": 1, "post_id": 100}]}
+        for answer in (api.get("/v1/feed?user_id=1"), api.post("/v1/events", json=like), api.get("/readyz")):
+            assert answer.status_code == 503 and "Redis does not answer" in answer.json()["error"]
+        assert api.get("/healthz").status_code == 200
+
+
+def test_metrics_count_feeds_by_policy_and_version_and_time_each_stage(api):
+    version = page(api)["versions"]["snapshot"]
+    api.get("/v1/feed?user_id=999")
+    text = api.get("/metrics").text
+    assert f'feed_requests_total{{policy="full",status="200",version="{version}"}} 1.0' in text
+    assert 'feed_requests_total{policy="full",status="404",version=""} 1.0' in text
+    for stage in ("viewer", "social", "documents", "visible", "features", "rerank", "served"):
+        assert f'feed_stage_seconds_count{{stage="{stage}"}} 1.0' in text
+
+
+def test_a_sample_feed_leaves_no_trace(workspace, redis_client, redis_url):
+    publish(workspace, redis_url)
+    first, second = (sample_feed(workspace, redis_url, 1, 5) for _ in range(2))
+    assert ids(first) == ids(second) and len(first["items"]) == 5
+    assert FeedResponse.model_validate(first).viewer.user_id == 1
+
+
+def test_a_random_world_serves_everybody(tmp_path, rng, redis_client, redis_url):
+    workspace = random_world(rng).write(tmp_path)
+    publish(workspace, redis_url)
+    with TestClient(create_app(workspace, redis_url, feed_settings=UNHURRIED)) as api:
+        assert sum(len(page(api, user_id, 20)["items"]) for user_id in range(1, 13)) > 50
