@@ -87,7 +87,8 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Feed:
-    """What is shown, best place first, with what the log needs. `shown` holds the candidates' columns for the K posts."""
+    """What is shown, best place first, with what the log needs. `shown` holds the candidates' columns for the K posts;
+    `considered_N` the ids of all posts that the policy could choose from."""
 
     query: Query
     viewer: Viewer
@@ -95,7 +96,7 @@ class Feed:
     shown: Candidates
     degraded: tuple[str, ...]
     took_ms: Mapping[str, float]
-    considered: int
+    considered_N: np.ndarray
 
     def __len__(self) -> int:
         return len(self.shown)

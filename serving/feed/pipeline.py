@@ -84,7 +84,7 @@ class FeedPipeline:
             )  # fmt: skip
         shown = self.runner.call(run, self.selector.name, partial(self._select, run, candidates))
         return Feed(
-            run.query, run.viewer, self.policy, shown, tuple(run.degraded), run.took_ms, len(prepared.candidates)
+            run.query, run.viewer, self.policy, shown, tuple(run.degraded), run.took_ms, prepared.candidates["post_id"]
         )
 
     def _select(self, run: Run, candidates: Candidates) -> Candidates:

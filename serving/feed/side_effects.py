@@ -11,7 +11,11 @@ from serving.store.redis import FEED_LOG, RedisStore, answering
 
 
 class FeedRecord(msgspec.Struct, array_like=True, frozen=True):
-    """One served feed, by position: `features` holds raw feature rows as float64 bytes in the order of FEATURE_NAMES."""
+    """One served feed, by position: `features` holds raw feature rows as float64 bytes in the order of FEATURE_NAMES.
+
+    `considered_ids`: the posts that the policy could choose from, which is what makes a replay of it possible. `versions`
+    has, beside those of the models, "log": which log the feed goes on from.
+    """
 
     request_id: int
     user_id: int
@@ -24,7 +28,7 @@ class FeedRecord(msgspec.Struct, array_like=True, frozen=True):
     propensities: list[float]
     scores: list[float]
     features: bytes
-    considered: int
+    considered_ids: list[int]
     degraded: list[str]
 
 
@@ -61,5 +65,5 @@ class Served:
         return FeedRecord(
             feed.query.request_id, feed.query.user_id, feed.query.now, feed.policy, self.versions, FEATURE_VERSION,
             feed.post_id_K.tolist(), feed.shown["author_id"].tolist(), feed.propensity_K.tolist(), feed.score_K.tolist(),
-            raw_KF.tobytes(), feed.considered, list(feed.degraded),
+            raw_KF.tobytes(), feed.considered_N.tolist(), list(feed.degraded),
         )  # fmt: skip

@@ -132,6 +132,7 @@ def test_the_feed_log_holds_what_training_needs(api, redis_url):
     record = decode_record(entries[0][1][b"feed"])
     assert (record.request_id, record.post_ids, record.policy) == (feed["request_id"], ids(feed), "full")
     assert record.propensities == [1.0] * 4 and len(np.frombuffer(record.features, "<f8")) % 4 == 0
+    assert set(record.post_ids) < set(record.considered_ids) and len(record.considered_ids) == 81
 
 
 def test_people_and_topics_for_the_page(api):
