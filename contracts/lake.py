@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
-from contracts.clock import day_of, days_of
+from contracts.clock import DAY, day_of, days_of
 from contracts.errors import BadInput
 from contracts.files import canonical_json, hash_bytes, hash_value, read_json, write_atomically
 from contracts.tables import TableSpec
@@ -104,6 +104,26 @@ class Lake:
         write_atomically(folder / "manifest.json", canonical_json(manifest.__dict__))
         self._sweep(folder, {entry["file"] for entry in days.values()})
         return manifest
+
+    def upsert(self, spec: TableSpec, table: pa.Table, key: Sequence[str]) -> TableManifest:
+        """Adds the rows of `table`, each in its own day, in place of rows of that day with the same `key` columns.
+
+        Doing it twice is doing it once. A row that changes its day column is a new row: leave that column as it is.
+        """
+        table = conform(table, spec)
+        if not table.num_rows:
+            return self.manifest(spec) if self.exists(spec) else self.write(spec, table)
+        if self.exists(spec):
+            at_N = table[spec.day_column].to_numpy()
+            touched = np.unique(days_of(at_N))
+            start, end = int(at_N.min()) // DAY * DAY, int(at_N.max()) // DAY * DAY + DAY
+            kept = self.read(spec, start=start, end=end)
+            kept = kept.filter(pa.array(np.isin(days_of(kept[spec.day_column].to_numpy()), touched)))
+            new_keys = set(zip(*(table[name].to_pylist() for name in key)))
+            old_keys = zip(*(kept[name].to_pylist() for name in key))
+            table = pa.concat_tables([kept.filter(pa.array([k not in new_keys for k in old_keys], pa.bool_())), table])
+        parents = self.manifest(spec).parents if self.exists(spec) else None
+        return self.write(spec, table, parents=parents, keep_other_days=True)
 
     def _sweep(self, folder: Path, kept: set[str]) -> None:
         for path in folder.glob("dt=*/*"):

@@ -24,6 +24,8 @@ class LoopSettings:
 
 def run_loop(workspace: Workspace, settings: LoopSettings, redis_url: str, *, fresh: bool = False) -> dict[str, Any]:
     """Runs every stage through `publish`; the summary is what `feedloop demo --json` prints."""
+    from serving.api import sample_feed
+
     record = StageRecord(workspace, fresh=fresh)
     begun = time.perf_counter()
     with watched() as peak:
@@ -32,24 +34,35 @@ def run_loop(workspace: Workspace, settings: LoopSettings, redis_url: str, *, fr
         _train(workspace, record)
         _judge(workspace, record)
         publication = _publish(workspace, redis_url, record)
-        feed = _sample_feed(workspace, redis_url)
-    dataset = workspace.dataset()
-    return {
-        "source": dataset.source,
-        "rows": {
-            name: workspace.lake.manifest(spec).rows for name, spec in TABLES.items() if workspace.lake.exists(spec)
-        },
-        "counts": dataset.counts,
-        "recall_at_100": record.reports["train-recall"]["recall_at_100"],
-        "auc": record.reports["train-ranker"]["auc"],
-        "auc_logistic_regression": record.reports["train-ranker"]["auc_logistic_regression"],
-        "replay": record.reports["replay"]["policies"],
-        "report": record.reports["replay"]["report"],
-        "published": publication,
-        "sample_feed": feed,
+        feed = sample_feed(workspace, redis_url)
+    return _summary(workspace, record, publication, feed) | {
         "seconds": {**record.seconds, "all": round(time.perf_counter() - begun, 2)},
         "reused": record.reused,
         "peak_memory_gb": round(peak.bytes / 1e9, 3),
+    }
+
+
+def _summary(
+    workspace: Workspace, record: StageRecord, publication: dict[str, Any], feed: dict[str, Any]
+) -> dict[str, Any]:
+    dataset, reports = workspace.dataset(), record.reports
+    written = [(name, spec) for name, spec in TABLES.items() if workspace.lake.exists(spec)]
+    return {
+        "source": dataset.source,
+        "rows": {name: workspace.lake.manifest(spec).rows for name, spec in written}
+        | {"samples": reports["samples"]["rows"]},
+        "log": {name: reports["log"][name] for name in ("counts", "quarantined", "rejected") if name in reports["log"]},
+        "recall_at_100": reports["train-recall"]["test"]["recall"],
+        "auc": {task: metrics["auc"] for task, metrics in reports["train-ranker"]["test"].items()},
+        "auc_logistic_regression": {
+            task: metrics["auc_logistic_regression"] for task, metrics in reports["train-ranker"]["test"].items()
+        },
+        "replay": reports["replay"]["policies"],
+        "verdict": reports["replay"]["verdict"],
+        "parity": reports["replay"]["parity"],
+        "report": reports["replay"]["report"],
+        "published": publication,
+        "sample_feed": feed,
     }
 
 
@@ -114,7 +127,3 @@ def _publish(workspace: Workspace, redis_url: str, record: StageRecord) -> dict[
     report = publish(workspace, redis_url)
     record.seconds["publish"] = round(time.perf_counter() - begun, 2)
     return report
-
-
-def _sample_feed(workspace: Workspace, redis_url: str) -> dict[str, Any]:
-    raise NotImplementedError

@@ -59,3 +59,20 @@ def session(app: str = "feedloop", settings: SparkSettings | None = None) -> "Sp
     for name, value in options.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def stop() -> None:
+    """Ends the running session and its Java, if there is one, so that its memory is free again."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    running = SparkSession.getActiveSession()
+    if running is None:
+        return
+    running.stop()
+    if SparkContext._gateway is not None:
+        # The Java process outlives the session otherwise.
+        SparkContext._gateway.shutdown()
+        SparkContext._gateway.proc.stdin.close()
+        SparkContext._gateway.proc.wait(timeout=30)
+        SparkContext._gateway = SparkContext._jvm = None

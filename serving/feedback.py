@@ -4,7 +4,7 @@ Feeds and events are read from Redis' streams and upserted, so doing it twice, o
 rows. A post counts as viewed when the event stream has a `view` of it (see `serving.api.accept`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import redis
 
+from contracts.clock import DAY
 from contracts.features import FEATURE_NAMES
 from contracts.progress import stage
 from contracts.tables import (
@@ -48,11 +49,10 @@ def drain(workspace: Workspace, redis_url: str) -> dict[str, int]:
     with stage("bring served feeds and events into the lake"):
         events = {one: event for one, log, _, event in _all_events(client) if log == log_id}
         feeds = [feed for feed in _all_feeds(client) if feed.versions.get("log") == log_id]
-        seen = {(e.request_id, e.post_id): max(1, round(e.value * 1000)) for e in events.values() if e.kind == "view"}
-        seen |= {(e.request_id, e.post_id): max(1, round(e.value * 1000)) for e in events.values() if e.kind == "dwell"}
+        views = _views(events.values())
         rows: list[tuple[TableSpec, list[Row], tuple[str, ...]]] = [
             (REQUESTS, [_request(feed) for feed in feeds], ("request_id",)),
-            (IMPRESSIONS, [row for feed in feeds for row in _impressions(feed, seen)], ("request_id", "position")),
+            (IMPRESSIONS, [row for feed in feeds for row in _impressions(feed, views)], ("request_id", "position")),
             (ACTIONS, [_action(one, e) for one, e in events.items() if e.kind in ACTION_KINDS], ("action_id",)),
             (POSTS, list(_posts(events)), ("post_id",)),
             (BLOCKS, list(_blocks(events)), ("user_id", "target_id", "kind", "since")),
@@ -91,16 +91,29 @@ def _request(feed: FeedRecord) -> Row:
     }  # fmt: skip
 
 
-def _impressions(feed: FeedRecord, viewed_ms: dict[tuple[int, int], int]) -> Iterator[Row]:
+def _views(events: Iterable[LiveEvent]) -> dict[tuple[int, int], tuple[int, int]]:
+    """(request, post) -> (UTC us of the first look at it, milliseconds of it that were reported, at least 1)."""
+    views: dict[tuple[int, int], tuple[int, int]] = {}
+    for event in events:
+        if event.kind in ("view", "dwell") and event.request_id != NO_ID:
+            at, viewed_ms = views.get((event.request_id, event.post_id), (event.at, 1))
+            views[event.request_id, event.post_id] = (min(at, event.at), max(viewed_ms, round(event.value * 1000)))
+    return views
+
+
+def _impressions(feed: FeedRecord, views: dict[tuple[int, int], tuple[int, int]]) -> Iterator[Row]:
     features_KF = np.frombuffer(feed.features, "<f8").reshape(-1, len(FEATURE_NAMES)).tolist()
+    # A row stays in the day it was served in, whenever it is drained again.
+    day_ends = feed.served_at // DAY * DAY + DAY - 1
     shown = zip(feed.post_ids, feed.author_ids, feed.propensities, features_KF)
     for position, (post_id, author_id, propensity, features) in enumerate(shown):
+        looked_at, viewed_ms = views.get((feed.request_id, post_id), (feed.served_at, 0))
+        shown_at = min(looked_at, day_ends)
         yield {
             "request_id": feed.request_id, "user_id": feed.user_id, "post_id": post_id, "author_id": author_id,
-            "position": position, "shown_at": feed.served_at,
-            "viewed_ms": viewed_ms.get((feed.request_id, post_id), 0), "policy": feed.policy,
+            "position": position, "shown_at": shown_at, "viewed_ms": viewed_ms, "policy": feed.policy,
             "propensity": propensity, "feature_version": feed.feature_version, "features": features,
-            "known_at": feed.served_at,
+            "known_at": shown_at,
         }  # fmt: skip
 
 

@@ -1,5 +1,7 @@
 """Verbs that train: train recall, train prerank, train ranker."""
 
+import contextlib
+import os
 from typing import Any
 
 import click
@@ -41,5 +43,6 @@ def ranker_verb(workspace: Workspace, nproc: int, layout: str | None) -> dict[st
     """The MMoE ranker, calibrated per task; under torchrun it joins the ranks it is given."""
     from ranking.train import train_ranker
 
-    with exclusive(workspace):
+    first = os.environ.get("RANK", "0") == "0"  # ranks that a launcher started share the first one's lock
+    with exclusive(workspace) if first else contextlib.nullcontext():
         return train_ranker(workspace, nproc=nproc, layout=layout)

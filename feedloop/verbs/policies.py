@@ -1,4 +1,4 @@
-"""Verbs that judge and deliver policies: replay, publish, rollback, serve."""
+"""Verbs that judge and deliver policies: replay, publish, update, rollback, serve."""
 
 from typing import Any
 
@@ -36,6 +36,25 @@ def publish_verb(workspace: Workspace, redis_url: str) -> dict[str, Any]:
 
     with exclusive(workspace):
         return publish(workspace, redis_of(workspace, redis_url))
+
+
+@click.command("update")
+@redis_option
+@verb
+def update_verb(workspace: Workspace, redis_url: str) -> dict[str, Any]:
+    """What was served and done since the log's end goes into the lake, the feature state and a fresh version."""
+    from pipelines.features import build_states
+    from pipelines.spark import session
+    from serving.feedback import drain
+    from serving.publish import publish
+
+    with exclusive(workspace):
+        url = redis_of(workspace, redis_url)
+        rows = drain(workspace, url)
+        if not any(rows.values()):
+            return {"rows": rows, "published": None}
+        build_states(workspace, session())
+        return {"rows": rows, "published": publish(workspace, url)}
 
 
 @click.command("rollback")

@@ -3,6 +3,8 @@
 import hashlib
 from collections.abc import Sequence
 
+import msgspec
+
 from contracts.tables import POST_KINDS
 from serving.api.deployment import Deployment
 from serving.api.errors import ApiError
@@ -12,6 +14,9 @@ from serving.feed.hydrators import read_documents
 from serving.live_events import LiveEvent, ended
 from serving.store.families import BLOCK, FOREVER, key
 from serving.store.packing import KIND_CODE, NO_ID, VISIBILITY_CODE, Document, latest_records, pack, unpack_records
+
+VIEW = "view:"
+"""Begins the stream's event ids of views."""
 
 
 def live_events(deployment: Deployment, events: Sequence[Event]) -> tuple[dict[str, LiveEvent], dict[str, int]]:
@@ -27,7 +32,13 @@ def live_events(deployment: Deployment, events: Sequence[Event]) -> tuple[dict[s
         live = _live(event, found, deployment)
         if live.kind == "post":
             posts[event.event_id] = live.post_id
-        made[f"{event.user_id}:{event.event_id}"] = live
+        name = f"{event.user_id}:{event.event_id}"
+        if isinstance(event, ActionEvent) and live.request_id != NO_ID:
+            # Whoever acts on a post has looked at it: a view, once per place in a feed however many acts follow.
+            view = f"{VIEW}{event.user_id}:{live.request_id}:{live.post_id}"
+            made[view] = msgspec.structs.replace(live, kind="view", value=0.0)
+            name = view if event.kind == "view" else name
+        made[name] = live
     return made, posts
 
 

@@ -16,7 +16,7 @@ from fastapi.staticfiles import StaticFiles
 
 from contracts.workspace import Workspace
 from serving.api import models as shapes
-from serving.api.accept import live_events
+from serving.api.accept import VIEW, live_events
 from serving.api.deployment import SERVED_POLICIES, Deployment, Deployments
 from serving.api.errors import ApiError, answer, install
 from serving.api.metrics import Metrics
@@ -121,7 +121,7 @@ def _event_routes(app: FastAPI, deployments: Deployments, metrics: Metrics) -> N
         counted = deployment.events.commit(live)
         for event_id, new in counted.items():
             metrics.events.labels(live[event_id].kind, "accepted" if new else "repeated").inc()
-        accepted = sum(counted.values())
+        accepted = len(batch.events) - sum(not new for event_id, new in counted.items() if not event_id.startswith(VIEW))
         return answer(202, {"accepted": accepted, "repeated": len(batch.events) - accepted, "posts": posts})
 
 
