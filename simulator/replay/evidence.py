@@ -64,6 +64,6 @@ def gather(window: Window, walked: Walked, probability_PT: np.ndarray, settings:
     )
     logged_RK = np.where(log.shown_RK, q_PK[np.maximum(row_RK, 0), np.arange(positions)], 0.0)
     examination_K = examination_by_position(window)
-    exposure_RK = logged_exposure(window, walked.created_at_P, examination_K)
+    exposure_RK = logged_exposure(window, examination_K)
     log = replace(log, baseline_RK=logged_RK, exposure_RK=exposure_RK)
     return Evidence(window, log, q_PK, None if exposure_RK is None else examination_K)

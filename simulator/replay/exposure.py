@@ -20,10 +20,10 @@ def examination_by_position(window: Window) -> np.ndarray:
     return window.viewed_RK.sum(axis=0) / np.maximum(shown_K, 1)
 
 
-def logged_exposure(window: Window, created_at_P: np.ndarray, examination_K: np.ndarray) -> np.ndarray | None:
+def logged_exposure(window: Window, examination_K: np.ndarray) -> np.ndarray | None:
     """Sum over k of examination x propensity of each logged post (R, K); None when the log is not such a mixture."""
     row_RK = window.pool_rows(window.post_RK)
-    rank_RK = _newest_first_rank(window, created_at_P)[np.maximum(row_RK, 0)]
+    rank_RK = _newest_first_rank(window)[np.maximum(row_RK, 0)]
     size_R1 = np.maximum(window.pool_size_R, 1)[:, None]
     at_rank_RK = rank_RK == np.arange(window.post_RK.shape[1])
     elsewhere_RK = window.shown_RK & ~at_rank_RK
@@ -40,10 +40,10 @@ def logged_exposure(window: Window, created_at_P: np.ndarray, examination_K: np.
     return np.where(window.shown_RK, epsilon * uniform_R1 + (1 - epsilon) * newest_RK, 1.0)
 
 
-def _newest_first_rank(window: Window, created_at_P: np.ndarray) -> np.ndarray:
+def _newest_first_rank(window: Window) -> np.ndarray:
     """Rank (P,) from 0 of each entry in its pool, newest first, ties by larger post id."""
     owner_P = np.repeat(np.arange(len(window.request_R)), window.pool_size_R)
-    order = np.lexsort((-window.pool_P, -created_at_P, owner_P))
+    order = np.lexsort((-window.pool_P, -window.created_at_P, owner_P))
     rank_P = np.empty(len(order), np.int64)
     rank_P[order] = np.arange(len(order)) - window.pool_start_R[owner_P]
     return rank_P

@@ -114,7 +114,7 @@ def _tuned(
     with stage("tune the value model"):
         probability_PT = models.ranker.probabilities(walked.inputs_PF)
         evidence = gather(validation, walked, probability_PT, settings)
-        scored = Scored(validation, evidence, probability_PT, walked.inputs_PF, walked.created_at_P, walked.allowed_P)
+        scored = Scored(validation, evidence, probability_PT, walked.inputs_PF, walked.allowed_P)
         return tune(scored, tasks, settings)
 
 

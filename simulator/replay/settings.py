@@ -24,5 +24,5 @@ class ReplaySettings(BaseSettings):
         8, ge=1, description="random orderings per request behind the random policy's true value"
     )
     parity_requests: int = Field(200, ge=0, description="requests whose features are compared with the samples")
-    threads: int = Field(2, ge=1)
+    threads: int = Field(1, ge=1, description="of the reward regression; on a busy machine more are slower")
     seed: int = 7

@@ -47,13 +47,12 @@ class Scored:
     evidence: Evidence
     probability_PT: np.ndarray
     inputs_PF: np.ndarray
-    created_at_P: np.ndarray
     allowed_P: np.ndarray
 
     def target(self, model: ValueModel) -> Target:
         """The policy that shows the best values of `model` in order."""
         score_P = model.values(self.probability_PT, self.inputs_PF)
-        return self.evidence.target(value_slates(self.window, score_P, self.created_at_P, self.allowed_P))
+        return self.evidence.target(value_slates(self.window, score_P, self.allowed_P))
 
 
 def untuned(tasks: tuple[str, ...], why: str) -> Tuned:
@@ -119,10 +118,10 @@ def describe(model: ValueModel) -> str:
     return f"{weights}, tie exponent {model.tie_exponent:g}, freshness exponent {model.freshness_exponent:g}"
 
 
-def value_slates(window: Window, score_P: np.ndarray, created_at_P: np.ndarray, allowed_P: np.ndarray) -> np.ndarray:
+def value_slates(window: Window, score_P: np.ndarray, allowed_P: np.ndarray) -> np.ndarray:
     """Slates (R, K) of the best scores; ties go to the newer, then the larger post id; -1 beyond the pool."""
     owner_P = np.repeat(np.arange(len(window.request_R)), window.pool_size_R)
-    order = np.lexsort((-window.pool_P, -created_at_P, -score_P, ~allowed_P, owner_P))
+    order = np.lexsort((-window.pool_P, -window.created_at_P, -score_P, ~allowed_P, owner_P))
     rank_P = np.arange(len(order)) - window.pool_start_R[owner_P]
     slate_RK = np.full(window.post_RK.shape, -1, np.int64)
     taken = (rank_P < window.post_RK.shape[1]) & allowed_P[order]

@@ -22,14 +22,13 @@ from simulator.replay.window import Window
 class Walked:
     """What the policies made of a window. Entries of P lie in the order of `Window.pool_P`.
 
-    `slate_RK` by policy name, post ids, -1 empty; `inputs_PF` float32 model inputs as of each request; `created_at_P`
-    UTC us; `allowed_P` false where the pipeline's filters refuse a post of the logged pool (inputs are 0 there);
+    `slate_RK` by policy name, post ids, -1 empty; `inputs_PF` float32 model inputs as of each request;
+    `allowed_P` false where the pipeline's filters refuse a post of the logged pool (inputs are 0 there);
     `dropped` how many each filter refused; `exact` the float64 inputs of the requests that were asked for.
     """
 
     slate_RK: dict[str, np.ndarray]
     inputs_PF: np.ndarray
-    created_at_P: np.ndarray
     allowed_P: np.ndarray
     dropped: dict[str, int]
     degraded: dict[str, int]
@@ -60,7 +59,6 @@ class Walker:
         """
         slate_RK = {name: np.full(window.post_RK.shape, -1, np.int64) for name in policies}
         inputs_PF = np.zeros((len(window.pool_P), len(INPUT_NAMES)), np.float32)
-        created_at_P = np.zeros(len(window.pool_P), np.int64)
         allowed_P = np.zeros(len(window.pool_P), bool)
         dropped: dict[str, int] = {}
         degraded: dict[str, int] = {}
@@ -76,7 +74,6 @@ class Walker:
             candidates = prepared.candidates
             rows = _rows_in_pool(window, r, candidates["post_id"])
             inputs_PF[rows] = candidates["inputs_NF"]
-            created_at_P[rows] = candidates["created_at"]
             allowed_P[rows] = True
             if exact_R is not None and exact_R[r]:
                 kept.append(
@@ -87,7 +84,7 @@ class Walker:
                 slate_RK[name][r, : len(feed)] = feed.post_id_K
                 for fault in feed.degraded:
                     degraded[fault] = degraded.get(fault, 0) + 1
-        return Walked(slate_RK, inputs_PF, created_at_P, allowed_P, dropped, degraded, _exact(kept))
+        return Walked(slate_RK, inputs_PF, allowed_P, dropped, degraded, _exact(kept))
 
 
 def _rows_in_pool(window: Window, r: int, post_N: np.ndarray) -> np.ndarray:

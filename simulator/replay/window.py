@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from contracts.errors import BadInput
 from contracts.samples import SAMPLES
 from contracts.splits import TimeSplit
-from contracts.tables import IMPRESSIONS, REQUESTS
+from contracts.tables import IMPRESSIONS, POSTS, REQUESTS
 from contracts.tasks import TASK_NAMES, TASKS
 from contracts.workspace import Workspace
 from simulator.evaluation.hashing import splitmix64
@@ -25,7 +25,8 @@ _COLUMNS = ("request_id", "user_id", "post_id", "position", "requested_at", "vie
 @dataclass(frozen=True)
 class Window:
     """Requests in time order. `post_RK` is -1 and `shown_RK` false where a slate is shorter than K; `label_RKT` is NaN
-    where the log has no such task; `pool` of request r is `pool_P[pool_start_R[r]:pool_start_R[r + 1]]`."""
+    where the log has no such task; `pool` of request r is `pool_P[pool_start_R[r]:pool_start_R[r + 1]]`, created at
+    `created_at_P` (UTC us; 0 where the lake has no such post)."""
 
     name: str
     total_requests: int
@@ -34,6 +35,7 @@ class Window:
     requested_at_R: np.ndarray
     pool_start_R: np.ndarray
     pool_P: np.ndarray
+    created_at_P: np.ndarray
     post_RK: np.ndarray
     shown_RK: np.ndarray
     viewed_RK: np.ndarray
@@ -107,7 +109,7 @@ def load_window(
     samples = samples.filter(pc.is_in(samples["request_id"], requests["request_id"].combine_chunks()))
     if has_propensities:
         check_propensities(samples, name)
-    window = _dense(name, total, requests, samples)
+    window = _dense(name, total, requests, samples, workspace.lake.read(POSTS, ["post_id", "created_at"]))
     check_pools(window.request_R, window.pool_start_R, window.pool_P, window.post_RK, name)
     return window
 
@@ -130,7 +132,7 @@ def _rows_per_request(requests: pa.Table, table: pa.Table) -> np.ndarray:
     return np.bincount(order[at[known]], minlength=len(ids))
 
 
-def _dense(name: str, total: int, requests: pa.Table, samples: pa.Table) -> Window:
+def _dense(name: str, total: int, requests: pa.Table, samples: pa.Table, posts: pa.Table) -> Window:
     request_R = requests["request_id"].to_numpy()
     order = np.argsort(request_R, kind="stable")
     row = order[np.searchsorted(request_R[order], samples["request_id"].to_numpy())]
@@ -147,8 +149,18 @@ def _dense(name: str, total: int, requests: pa.Table, samples: pa.Table) -> Wind
         label_RKT[row, position, t] = samples[f"label_{task}"].cast(pa.float64()).to_numpy()
     pools = requests["candidates"].combine_chunks()
     starts = np.concatenate([[0], np.cumsum(pc.list_value_length(pools).to_numpy(zero_copy_only=False))])
+    pool_P = pools.flatten().to_numpy()
     return Window(
         name=name, total_requests=total, request_R=request_R, viewer_R=requests["user_id"].to_numpy(),
-        requested_at_R=requests["requested_at"].to_numpy(), pool_start_R=starts, pool_P=pools.flatten().to_numpy(),
+        requested_at_R=requests["requested_at"].to_numpy(), pool_start_R=starts, pool_P=pool_P, created_at_P=_looked_up(pool_P, posts),
         post_RK=post_RK, shown_RK=post_RK >= 0, viewed_RK=viewed_RK, propensity_RK=propensity_RK, label_RKT=label_RKT,
     )  # fmt: skip
+
+
+def _looked_up(pool_P: np.ndarray, posts: pa.Table) -> np.ndarray:
+    ids, created_at = posts["post_id"].to_numpy(), posts["created_at"].to_numpy()
+    if len(ids) == 0:
+        return np.zeros(len(pool_P), np.int64)
+    order = np.argsort(ids, kind="stable")
+    at_P = order[np.minimum(np.searchsorted(ids[order], pool_P), len(ids) - 1)]
+    return np.where(ids[at_P] == pool_P, created_at[at_P], 0)

@@ -5,12 +5,12 @@ import pyarrow as pa
 import pytest
 
 from contracts.artifacts import Artifact
-from contracts.clock import DAY, HOUR
+from contracts.clock import DAY, HOUR, SECOND
 from contracts.errors import BadInput
 from contracts.features import FEATURE_NAMES
 from contracts.samples import SAMPLES
 from contracts.splits import TimeSplit
-from contracts.tables import IMPRESSIONS, REQUESTS
+from contracts.tables import IMPRESSIONS, POSTS, REQUESTS
 from contracts.workspace import Workspace
 from simulator.replay.checks import check_model
 from simulator.replay.exposure import examination_by_position, logged_exposure
@@ -46,8 +46,19 @@ def write_log(root, fault=None, requests=20, pool=5, slate=3) -> Workspace:
     workspace = Workspace(root)
     workspace.lake.write(REQUESTS, pa.Table.from_pylist(rows["requests"], schema=REQUESTS.schema))
     workspace.lake.write(IMPRESSIONS, pa.Table.from_pylist(rows["impressions"], schema=IMPRESSIONS.schema))
+    workspace.lake.write(POSTS, pa.Table.from_pylist(posts_of(rows["requests"]), schema=POSTS.schema))
     workspace.samples.write(SAMPLES, pa.Table.from_pylist(rows["samples"], schema=SAMPLES.schema))
     return workspace
+
+
+def posts_of(requests: list[dict]) -> list[dict]:
+    """One post a second, in the order of their ids."""
+    wanted = sorted({post_id for request in requests for post_id in request["candidates"]})
+    fixed = {"author_id": 1, "kind": "text", "topic": 0, "visibility": "public"}
+    return [
+        {"post_id": post_id, "created_at": post_id * SECOND, "known_at": post_id * SECOND, **fixed}
+        for post_id in wanted
+    ]
 
 
 def load(root, fault=None, limit=None):
@@ -136,17 +147,14 @@ def test_exposure_is_known_only_where_every_propensity_comes_out(tmp_path):
 
     window = load(tmp_path / "true", mixture)
     examination_K = np.array([1.0, 0.5, 0.25])
-    exposure_RK = logged_exposure(window, window.pool_P, examination_K)
+    exposure_RK = logged_exposure(window, examination_K)
     newest_RK = window.post_RK % 100 == 4
     second_RK = window.post_RK % 100 == 3
     third_RK = window.post_RK % 100 == 2
     expected = 0.5 * 1.75 / 5 + 0.5 * (newest_RK * 1.0 + second_RK * 0.5 + third_RK * 0.25)
     assert exposure_RK == pytest.approx(expected)
     assert examination_by_position(window).tolist() == [1.0, 1.0, 1.0]
-    assert (
-        logged_exposure(load(tmp_path / "wrong", lambda rows: mixture(rows, True)), window.pool_P, examination_K)
-        is None
-    )
+    assert logged_exposure(load(tmp_path / "wrong", lambda rows: mixture(rows, True)), examination_K) is None
 
 
 @pytest.mark.parametrize(
