@@ -187,7 +187,7 @@ def _places(question: Question, quota: dict[str, int]) -> tuple[np.ndarray, np.n
 
 
 def summarize(questions: list[Question], merge: MergeSettings, n: int) -> dict:
-    """Mean recall@n per path, merged and compared with, standard errors, and how much any path could bring."""
+    """Mean recall@n per path, merged and compared with, standard errors, paired gains, and what any path could bring."""
     names = [*PATHS, "merged", *COMPARED]
     found: dict[str, list[float]] = {name: [] for name in names}
     ceiling, in_pool = [], []
@@ -205,6 +205,11 @@ def summarize(questions: list[Question], merge: MergeSettings, n: int) -> dict:
         "relevant_per_question": _mean([len(question.relevant_R) for question in questions]),
         "recall": {name: _mean(values) for name, values in found.items()},
         "standard_error": {name: _error(values) for name, values in found.items()},
+        "merged_minus": {
+            name: {"mean": _mean(gain), "standard_error": _error(gain)}
+            for name in ("popular", "social", *COMPARED)
+            for gain in [np.subtract(found["merged"], found[name])]
+        },
         "candidate_ceiling": _mean(ceiling), "relevant_in_pool": _mean(in_pool),
     }  # fmt: skip
 

@@ -11,15 +11,15 @@ import numpy as np
 
 from contracts.artifacts import Artifact
 from recall.collaborative import ChannelLists
-from recall.popular import ENGAGEMENT_WEIGHTS, PopularCounts, rank_popular
-from recall.posts import PostColumns, Ranked, channel_ids, group_ids, top
+from recall.popular import ENGAGEMENT_WEIGHTS, POSTING_WEIGHT, PopularCounts, rank_popular
+from recall.posts import NO_ID, PostColumns, Ranked, channel_ids, group_ids, top
 from recall.settings import RecallSettings
 from recall.vector import NewPost, PostTower, VectorIndex, content_matrix, kind_codes
 
 SETTINGS_FILE, CHANNELS_FILE, POSTS_FILE = "settings.json", "channels.npz", "posts.npz"
 VIEWERS_FILE, TOWER_FILE, INDEX_FILE = "viewers.npz", "post_tower.onnx", "posts.faiss"
 SPARE = 4
-"""The index is asked for this many times the wanted posts, since some are too old, own or doubles."""
+"""The index is asked for this many times the wanted posts, since some are too old, own or doubles; again if too few."""
 
 
 class RecallRuntime:
@@ -70,11 +70,15 @@ class RecallRuntime:
 
     def search(self, user_id: int, now: int, n: int) -> Ranked:
         """The `n` public live posts nearest to the viewer's vector, not the viewer's own."""
-        post_id_K, score_K = self._index.search(self.viewer_vector(user_id), SPARE * n)
-        row_K = np.array([self._row[int(post_id)] for post_id in post_id_K], np.int64)
-        posts = self._posts.take(row_K)
-        kept_K = self._live(posts, now) & (posts.author_id_N != user_id)
-        return top(posts.take(kept_K), score_K[kept_K], n)
+        viewer_D, asked = self.viewer_vector(user_id), SPARE * n
+        while True:
+            post_id_K, score_K = self._index.search(viewer_D, asked)
+            posts = self._posts.take(np.array([self._row[int(post_id)] for post_id in post_id_K], np.int64))
+            kept_K = self._live(posts, now) & (posts.author_id_N != user_id)
+            found = top(posts.take(kept_K), score_K[kept_K], n)
+            if len(found) == n or len(post_id_K) < asked:
+                return found
+            asked *= SPARE
 
     def popular(self, user_id: int, now: int, n: int, city: str | None = None,
                 taste_share: Mapping[int, float] | None = None) -> Ranked:  # fmt: skip
@@ -107,6 +111,11 @@ class RecallRuntime:
             self._index.add(columns.post_id_N, self.embed(new))
             self._counts.add_posts(columns.post_id_N, columns.channel_id_N)
             self._append(columns, np.array([post.topic for post in new], np.int64))
+            about = np.array([post.subject_id != NO_ID for post in new])
+            row_M = self._counts.rows(columns.post_id_N[about])
+            self._counts.add(
+                row_M, np.full(len(row_M), POSTING_WEIGHT), np.full(len(row_M), -1), columns.created_at_N[about]
+            )
 
     def remove_post(self, post_id: int) -> None:
         """A deleted (or no longer public) post is in no answer from here on; unknown ids are no error."""

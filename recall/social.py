@@ -5,7 +5,7 @@ Shapes: N posts, F friends, K ranked posts.
 
 import numpy as np
 
-from recall.posts import PostColumns, Ranked, best_first, first_of_each
+from recall.posts import PostColumns, Ranked, first_of_each
 from recall.settings import SocialSettings
 
 
@@ -35,9 +35,10 @@ def rank_social(posts: PostColumns, friend_id_F: np.ndarray, strength_F: np.ndar
                 n: int, settings: SocialSettings) -> Ranked:  # fmt: skip
     """The `n` best of the posts whose author is among `friend_id_F`: strength ** exponent x freshness.
 
-    `strength_F` as of `tie_strength`; `contacted_F` (boolean) says whether the viewer ever contacted that friend.
+    Posts of one group add up (what three close friends write about is worth more than what one does) and take one place,
+    that of the best of them. `strength_F` as of `tie_strength`; `contacted_F` (boolean) says whether the viewer ever contacted that friend.
     A share `quiet_share` of the places goes to friends never contacted, spread evenly down the list; where one side
-    runs out the other fills. One post per group. `posts` of other authors are left out.
+    runs out the other fills. `posts` of other authors are left out.
     """
     friend_id_F = np.asarray(friend_id_F, np.int64)
     if not len(friend_id_F) or not len(posts):
@@ -46,14 +47,17 @@ def rank_social(posts: PostColumns, friend_id_F: np.ndarray, strength_F: np.ndar
     at_N = np.minimum(np.searchsorted(friend_id_F[order_F], posts.author_id_N), len(friend_id_F) - 1)
     friend_N = order_F[at_N]
     mine_M = np.flatnonzero(friend_id_F[friend_N] == posts.author_id_N)
+    mine_M = mine_M[np.argsort(posts.post_id_N[mine_M], kind="stable")]  # sums must not depend on the order of rows
     posts, friend_M = posts.take(mine_M), friend_N[mine_M]
     score_M = np.asarray(strength_F, np.float64)[friend_M] ** settings.strength_exponent
     score_M = score_M * freshness(posts.created_at_N, now, settings.freshness_half_life_us)
-    order_M = best_first(posts, score_M)
+    _, group_M = np.unique(posts.group_id_N, return_inverse=True)
+    shared_M = np.bincount(group_M, weights=score_M)[group_M]
+    order_M = np.lexsort((-posts.post_id_N, -posts.created_at_N, -score_M, -shared_M))
     order_M = order_M[first_of_each(posts.group_id_N[order_M], 1)]
     quiet_M = ~np.asarray(contacted_F, bool)[friend_M[order_M]]
     place_M = np.empty(len(order_M))
     place_M[~quiet_M] = np.arange(1, (~quiet_M).sum() + 1) / (1.0 - settings.quiet_share)
     place_M[quiet_M] = np.arange(1, quiet_M.sum() + 1) / max(settings.quiet_share, 1e-9)
     order_K = order_M[np.lexsort((quiet_M, place_M))][:n]
-    return Ranked(posts.take(order_K), score_M[order_K])
+    return Ranked(posts.take(order_K), shared_M[order_K])

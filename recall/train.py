@@ -32,7 +32,7 @@ def train_recall(workspace: Workspace, settings: RecallSettings | None = None) -
     with stage("recall: reading the log"):
         log = read_log(workspace.lake)
     with stage("recall: tuning the merge on the validation window"):
-        paths = train_paths(log, split.validation[0], settings)
+        paths = train_paths(log, split.validation[0], settings, item_item=True)
         questions = _ask(log, paths, split.validation, dataset, settings.tuning_requests, settings)
         merge, _ = tune_weights(questions, settings)
         settings = settings.model_copy(update={"merge": merge})

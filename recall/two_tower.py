@@ -5,6 +5,8 @@ model would learn to hold popularity against posts, or to copy it. Yi et al., "S
 for large corpus item recommendations", RecSys 2019. Shapes: B batch, M positives, N posts, U viewers, W history, D width.
 """
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -130,7 +132,7 @@ def train_towers(user_id_M: np.ndarray, post_M: np.ndarray, weight_M: np.ndarray
     log_q_M = torch.from_numpy(np.log(count_G[code_M] / max(len(code_M), 1))).float()
     group, weight = torch.from_numpy(code_M), torch.from_numpy(np.asarray(weight_M)).float()
     columns = _tensors(posts, channel_id_H, topic_T)
-    with torch.random.fork_rng(devices=[]):
+    with _one_thread(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = TwoTower(len(user_id_U), len(channel_id_H), len(topic_T), posts.content_NE.shape[1], settings.dim)
         optimizer = torch.optim.Adam(model.parameters(), lr=settings.learning_rate)
@@ -158,6 +160,17 @@ def train_towers(user_id_M: np.ndarray, post_M: np.ndarray, weight_M: np.ndarray
         known_U = torch.from_numpy(np.where(np.isin(user_id_U, user_id_M), np.arange(1, len(user_id_U) + 1), 0))
         viewer_UD = _viewers(model, known_U, history_UW, columns).numpy()
     return TrainedTowers(model, channel_id_H, topic_T, user_id_U, viewer_UD, losses)
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Small steps gain nothing from a second thread and lose much where the machine is shared."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _tensors(posts: PostInputs, channel_id_H: np.ndarray, topic_T: np.ndarray) -> list[Tensor]:
