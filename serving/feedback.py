@@ -35,6 +35,8 @@ from serving.store.redis import FEED_LOG, answering, connect
 from serving.versions import FIRST, log_identity
 
 _READ_AT_ONCE = 1000
+_MS = {"view": 1, "dwell": 1000}
+"""Milliseconds in the unit that the value of each kind of event that says how long a post was looked at comes in."""
 Row = dict[str, Any]
 
 
@@ -95,9 +97,12 @@ def _views(events: Iterable[LiveEvent]) -> dict[tuple[int, int], tuple[int, int]
     """(request, post) -> (UTC us of the first look at it, milliseconds of it that were reported, at least 1)."""
     views: dict[tuple[int, int], tuple[int, int]] = {}
     for event in events:
-        if event.kind in ("view", "dwell") and event.request_id != NO_ID:
+        if event.kind in _MS and event.request_id != NO_ID:
             at, viewed_ms = views.get((event.request_id, event.post_id), (event.at, 1))
-            views[event.request_id, event.post_id] = (min(at, event.at), max(viewed_ms, round(event.value * 1000)))
+            views[event.request_id, event.post_id] = (
+                min(at, event.at),
+                max(viewed_ms, round(event.value * _MS[event.kind])),
+            )
     return views
 
 

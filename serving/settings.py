@@ -9,7 +9,7 @@ class FeedSettings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="FEEDLOOP_FEED_", frozen=True, extra="forbid")
 
-    candidates: int = Field(400, ge=1, description="Candidates after the merge of the recall paths.")
+    candidates: int = Field(300, ge=1, description="Candidates after the merge of the recall paths.")
     prerank_keep: int = Field(200, ge=1, description="Candidates that go on from the pre-ranker to the ranker.")
     friends_read: int = Field(300, ge=1, description="Most friends whose posts one request reads.")
 
@@ -28,9 +28,9 @@ class FeedSettings(BaseSettings):
     new_post_hours: float = Field(12, gt=0, description="Hours that a post without many views counts as new.")
     new_post_views: float = Field(5, ge=0, description="Decayed views below which a post counts as new.")
 
-    source_deadline_ms: float = Field(60, gt=0, description="Milliseconds that each recall path has.")
-    hydrate_deadline_ms: float = Field(120, gt=0, description="Milliseconds that features have.")
-    rank_deadline_ms: float = Field(120, gt=0, description="Milliseconds that each model has.")
+    source_deadline_ms: float = Field(150, gt=0, description="Milliseconds that each recall path has.")
+    hydrate_deadline_ms: float = Field(300, gt=0, description="Milliseconds that features have.")
+    rank_deadline_ms: float = Field(300, gt=0, description="Milliseconds that each model has.")
 
 
 class PublishSettings(BaseSettings):

@@ -121,7 +121,9 @@ def _event_routes(app: FastAPI, deployments: Deployments, metrics: Metrics) -> N
         counted = deployment.events.commit(live)
         for event_id, new in counted.items():
             metrics.events.labels(live[event_id].kind, "accepted" if new else "repeated").inc()
-        accepted = len(batch.events) - sum(not new for event_id, new in counted.items() if not event_id.startswith(VIEW))
+        accepted = len(batch.events) - sum(
+            not new for event_id, new in counted.items() if not event_id.startswith(VIEW)
+        )
         return answer(202, {"accepted": accepted, "repeated": len(batch.events) - accepted, "posts": posts})
 
 

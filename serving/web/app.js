@@ -125,8 +125,9 @@ function show(page, more) {
   parts.banner.replaceChildren(...(banner ? [banner] : []));
   feedFacts(parts.facts, page, state.items.map(({ item }) => item));
   const ends = { refresh: () => refresh(), choose };
-  if (!state.items.length) parts.after.replaceChildren(emptyState(page.viewer, ends));
-  else if (page.exhausted || !page.items.length) parts.after.replaceChildren(emptyState(page.viewer, ends));
+  // A page that a late stage left short says nothing about what there is to show.
+  const whole = !page.degraded.length;
+  if (!page.items.length || (page.exhausted && whole)) parts.after.replaceChildren(emptyState(page.viewer, whole, ends));
   else parts.after.replaceChildren(el("button", { type: "button", class: "soft more", id: "more", on: { click: loadMore } }, "More"));
   if (more) cards[0]?.focus({ preventScroll: true });
   announce(cards.length ? `${plural(cards.length, more ? "more post" : "post")} for ${page.viewer.name}.` : `No new post for ${page.viewer.name}.`);

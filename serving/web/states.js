@@ -16,14 +16,16 @@ export const skeletons = (count) =>
 const picture = (...shapes) => svg("svg", { viewBox: "0 0 160 96", class: "picture", "aria-hidden": "true", focusable: "false" }, shapes);
 const stroke = (d, className) => svg("path", { d, class: className });
 
-/** Nothing (more) to show to `viewer`. */
-export function emptyState(viewer, { refresh, choose }) {
+/** Nothing (more) to show to `viewer`; `whole`: no stage of the pipeline was missing or late. */
+export function emptyState(viewer, whole, { refresh, choose }) {
   return el("div", { class: "state" },
     picture(stroke("M80 50c-12-18-21-26-34-26a26 26 0 0 0 0 52c26 0 42-52 68-52a26 26 0 0 1 0 52c-13 0-22-8-34-26z", "loop"),
       svg("circle", { cx: 38, cy: 48, r: 2.6, class: "ink" }), svg("circle", { cx: 54, cy: 48, r: 2.6, class: "ink" }), stroke("M40 57c4 4 8 4 12 0", "smile"),
       stroke("M104 48q3 3 6 0M118 48q3 3 6 0M109 57q5 3 10 0", "smile")),
-    el("h2", {}, `All caught up, ${firstName(viewer.name)}`),
-    el("p", {}, "Every post that may be shown to this viewer has been shown. Shown posts do not return; new ones will."),
+    el("h2", {}, whole ? `All caught up, ${firstName(viewer.name)}` : "No posts this time"),
+    el("p", {}, whole
+      ? "Every post that may be shown to this viewer has been shown. Shown posts do not return; new ones will come."
+      : "A part of the pipeline was missing or late and the rest found nothing. Looking again may help."),
     el("div", { class: "state-buttons" }, button("Look again", refresh, "solid"), button("Choose another viewer", choose)));
 }
 
