@@ -1,6 +1,6 @@
 """A tiny world whose policies' true values can be summed by brute force over every slate there is."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 
 import numpy as np
@@ -73,3 +73,15 @@ class SlateWorld:
         logged = LoggedData(log.viewer_R, log.shown_RK, log.post_RK, log.reward_RK, log.propensity_RK, log.pool_R,
                             baseline_RK=logged_RK)  # fmt: skip
         return logged, Target(target.probability_RK, target_RK)
+
+    def with_exposure(
+        self, context_R: np.ndarray, log: LoggedData, target: Target, exploration: float
+    ) -> tuple[LoggedData, Target]:
+        """Exposure of the logged posts under the log and under the target, from the two mixtures in closed form."""
+
+        def exposure(explored: float, slate_CK: np.ndarray) -> np.ndarray:
+            place_RKK = log.post_RK[:, :, None] == slate_CK[context_R][:, None, :]
+            return explored * self.examination_K.sum() / POOL + (1 - explored) * (place_RKK @ self.examination_K)
+
+        logged = replace(log, exposure_RK=exposure(self.exploration, self.logging_slate_CK))
+        return logged, replace(target, exposure_RK=exposure(exploration, self.target_slate_CK))

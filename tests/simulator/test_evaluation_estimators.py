@@ -24,11 +24,12 @@ def many_estimates(world: SlateWorld, name: str, logs: int, requests: int, seed:
         context_R, log = world.log(requests, viewers=100, generator=generator)
         target = world.target(context_R, log, TARGET_EXPLORATION)
         log, target = world.with_baseline(context_R, log, target, TARGET_EXPLORATION, blur=0.6)
+        log, target = world.with_exposure(context_R, log, target, TARGET_EXPLORATION)
         estimates.append(value(ESTIMATORS[name](log, target)))
     return np.array(estimates)
 
 
-@pytest.mark.parametrize("name", ["ips", "clipped_ips", "snips", "dr", "sndr"])
+@pytest.mark.parametrize("name", ["ips", "clipped_ips", "snips", "dr", "sndr", "pbm", "pbm_dr"])
 def test_mean_estimate_over_many_logs_is_the_brute_force_value(world, name):
     # Viewers' contexts are drawn evenly, so every log has the same expected value; 4 standard errors of 300 logs.
     estimates = many_estimates(world, name, logs=300, requests=400, seed=11)
@@ -56,6 +57,22 @@ def test_dr_varies_less_than_ips(world):
     assert (
         many_estimates(world, "dr", 200, 400, seed=4).var() < 0.8 * many_estimates(world, "ips", 200, 400, seed=4).var()
     )
+
+
+def test_a_post_that_speaks_for_every_position_varies_less_than_one_that_speaks_for_its_own(world):
+    by_position, own = (many_estimates(world, name, 200, 400, seed=4).var() for name in ("pbm", "ips"))
+    assert by_position < 0.7 * own
+
+
+def test_position_based_estimator_is_wrong_where_position_decides_more_than_looking(world):
+    """Planted: only the first position earns anything, whatever the examination says; item-position still holds."""
+    context_R, log = world.log(50_000, viewers=500, generator=np.random.default_rng(2))
+    log = dataclasses.replace(log, reward_RK=log.reward_RK * [1.0, 0.0, 0.0])
+    log, target = world.with_exposure(
+        context_R, log, world.target(context_R, log, TARGET_EXPLORATION), TARGET_EXPLORATION
+    )
+    own, by_position = (value(ESTIMATORS[name](log, target)) for name in ("ips", "pbm"))
+    assert abs(by_position - own) > 0.05
 
 
 def test_logging_policy_itself_is_worth_its_mean_reward(world):

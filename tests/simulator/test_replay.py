@@ -62,7 +62,7 @@ def test_page_needs_nothing_from_elsewhere_and_shows_every_policy(judged, report
     assert "http" not in page
     assert page.count("<svg") >= 2 + 5
     for policy in report["policies"]:
-        assert f"<td>{policy['name']}</td>" in page
+        assert f"<b>{policy['name']}</b>" in page
     assert report["verdict"][0].split(":")[0] in page
 
 
