@@ -17,12 +17,14 @@ import redis
 from contracts.clock import DAY, HOUR
 from contracts.tables import USERS
 from serving.live_events import events_after
+from serving.settings import FeedSettings
 from tests.serving.world import END, START, World, linear_models
 
 pytestmark = [pytest.mark.browser, pytest.mark.redis]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
          "--disable-component-update", "--disable-sync"]  # fmt: skip
+PATIENT = FeedSettings(source_deadline_ms=30_000, hydrate_deadline_ms=30_000, rank_deadline_ms=30_000)
 PAGE = 6
 HOSTILE = "<img src=x onerror=\"document.title='taken'\"> <script>document.title='taken'</script> & <b>bold</b>"
 NAMES = ["Ana Silva", "Kofi Mensah", "Mei Chen", "Lars Berg", "Leila Karimi", "Diego Rossi", "Priya Nair", "Ivan Petrov",
@@ -86,7 +88,7 @@ def site(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     with pytest.MonkeyPatch.context() as patch:
         # Nothing is trained here: fixed weights stand in for the two models, all else is the real thing.
         patch.setattr("serving.api.deployment.load_models", lambda *_: linear_models())
-        with running(create_app(workspace, redis_url)) as url:
+        with running(create_app(workspace, redis_url, feed_settings=PATIENT)) as url:
             yield SimpleNamespace(url=url, redis=client)
     client.flushall()
     client.close()
@@ -148,7 +150,7 @@ def shown(page: "object") -> list[int]:
 def refresh(page: "object") -> None:
     with page.expect_response(re.compile("/v1/feed")):
         page.get_by_role("button", name="Refresh").click()
-    page.wait_for_selector("#feed[aria-busy=false]")
+    page.wait_for_selector("#feed[aria-busy=false]", state="attached")
 
 
 def kept(site: SimpleNamespace, kind: str, user_id: int) -> list:
@@ -249,7 +251,7 @@ def test_refresh_and_more_show_other_posts_until_all_were_shown_and_none_twice(l
         before = page.locator("article").count()
         with page.expect_response(re.compile("/v1/feed")):
             page.locator("#more").click()
-        page.wait_for_selector("#feed[aria-busy=false]")
+        page.wait_for_selector("#feed[aria-busy=false]", state="attached")
         pages.append(shown(page)[before:])
     assert len(pages) > 4
     everything = [post_id for ids in pages for post_id in ids]
@@ -262,7 +264,7 @@ def test_hostile_text_stays_text(look: Callable) -> None:
     page = look(6)
     while 200 not in shown(page):
         page.locator("#more").click()
-        page.wait_for_selector("#feed[aria-busy=false]")
+        page.wait_for_selector("#feed[aria-busy=false]", state="attached")
     assert page.locator("article[data-post='200'] .text").inner_text() == HOSTILE
     assert page.locator("img").count() == 0
     assert "taken" not in page.title()
@@ -283,7 +285,7 @@ def test_a_post_written_on_the_page_reaches_a_friends_feed_as_text(look: Callabl
     fresh = page.locator("article").filter(has_text="Fresh today")
     while not fresh.count():
         page.locator("#more").click()
-        page.wait_for_selector("#feed[aria-busy=false]")
+        page.wait_for_selector("#feed[aria-busy=false]", state="attached")
     assert fresh.locator("button.name").inner_text() == "Priya Nair"
     assert fresh.locator(".text").inner_text() == f"Fresh today {HOSTILE}"
     assert page.locator("img").count() == 0
@@ -292,7 +294,11 @@ def test_a_post_written_on_the_page_reaches_a_friends_feed_as_text(look: Callabl
 def test_what_was_read_is_reported_once_as_dwell_in_seconds(look: Callable, site: SimpleNamespace) -> None:
     page = look(1)
     top = shown(page)[0]
-    page.wait_for_timeout(2300)
+    for _ in range(2):
+        page.wait_for_timeout(2300)
+        page.evaluate("window.scrollTo(0, document.body.scrollHeight)")
+        page.wait_for_timeout(200)
+        page.evaluate("window.scrollTo(0, 0)")
     refresh(page)
     read = [event for event in kept(site, "dwell", 1) if event.post_id == top]
     assert [2 <= event.value < 60 for event in read] == [True]
@@ -329,3 +335,19 @@ def test_the_page_allows_itself_nothing_inline_and_nobody_else(site: SimpleNames
     context.close()
     assert "default-src 'self'" in policy
     assert "unsafe" not in policy and "http" not in policy and "data:" not in policy
+
+
+def test_a_feed_that_a_late_stage_left_empty_does_not_say_that_all_was_shown(look: Callable) -> None:
+    page = look(1)
+
+    def late(route: "object") -> None:
+        body = route.fetch().json()
+        route.fulfill(json={**body, "items": [], "exhausted": True, "degraded": ["social: late, left out"]})
+
+    page.route("**/v1/feed*", late)
+    refresh(page)
+    page.get_by_role("heading", name="No posts this time").wait_for()
+    page.locator(".banner").get_by_text("Social: late, left out").wait_for()
+    page.unroute("**/v1/feed*")
+    page.get_by_role("button", name="Look again").click()
+    page.wait_for_selector("article")
