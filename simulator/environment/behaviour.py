@@ -22,8 +22,8 @@ TIE_BY_KIND = np.array([0.65, 0.95, 0.3, 0.3, 0.5, 0.05])
 """How much a like of the kind is about the person rather than the topic."""
 TALK_BY_KIND = np.array([1.0, 0.55, 0.25, 0.2, 1.3, 0.2])
 """How much the kind invites comments."""
-PASS_ON_BY_KIND = np.array([0.5, 0.6, 1.4, 1.0, 0.6, 1.6])
-"""How much the kind invites shares."""
+PASS_ON_BY_KIND = np.array([[0.4, 0.5, 1.7, 0.8, 0.5, 2.0], [0.9, 1.3, 0.7, 1.3, 1.2, 0.5]])
+"""How much the kind invites shares: from strangers (row 0), from friends (row 1)."""
 LIFE_HOURS_BY_KIND = np.array([8.0, 30.0, 90.0, 36.0, 10.0, 120.0])
 """Half-life of interest in the kind."""
 
@@ -54,7 +54,7 @@ class Latents:
     tie_E: np.ndarray
 
     def ties(self, user_N: np.ndarray, author_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Tie strength of pairs of indices, and whether they are ever joined; without an edge 0.03, in one community 0.08."""
+        """Tie strength of pairs, and whether an edge ever joins them; without one 0.03, in one community 0.08."""
         weak_N = np.where(self.community_U[user_N] == self.community_U[author_N], 0.08, 0.03)
         if not len(self.tie_key_E):
             return weak_N, np.zeros(weak_N.shape, bool)
@@ -135,9 +135,9 @@ def examined_probabilities(moods: Moods) -> np.ndarray:
     comment = 0.55 * TALK_BY_KIND[m.kind] * (chat * np.exp(-0.9 * m.evening) + debate * np.exp(1.2 * m.evening))
 
     outing = np.where(m.weekend, 1.0, -1.0) * EVENING_BY_KIND[m.kind]
-    share = np.where(m.public, 0.55, 0.03) * PASS_ON_BY_KIND[m.kind] * m.taste**1.5 * m.quality**2 * (
-        0.35 + 0.65 * fresh
-    ) * np.exp(0.9 * outing + 0.5 * by_kind - 0.4 * by_person) * (1 - 0.8 * m.bait)  # fmt: skip
+    passing = np.where(m.public, 0.55, 0.03) * PASS_ON_BY_KIND[m.joined.astype(np.int64), m.kind]
+    appeal = m.taste**1.5 * m.quality**2 * (0.35 + 0.65 * fresh)
+    share = passing * appeal * np.exp(0.9 * outing + 0.5 * by_kind - 0.4 * by_person) * (1 - 0.8 * m.bait)
 
     cold = (1 - m.taste) ** 3 * (1 - close) ** 5
     regret = m.bait * (1 - close) ** 2 * (0.2 + 1.2 * m.taste) * (1.2 - m.quality) * np.exp(-0.9 * m.evening)
