@@ -153,8 +153,9 @@ def test_the_hourly_update_waits_for_a_task_that_has_the_workspace(recorder, dat
 
 @pytest.mark.skipif(not FEEDLOOP.exists(), reason=f"no command line at {FEEDLOOP}")
 @pytest.mark.timeout(1500)
-def test_the_nightly_schedule_really_trains_and_publishes_on_a_small_environment(database, tmp_path):
+def test_the_nightly_schedule_really_trains_and_publishes_on_a_small_environment(database, tmp_path, monkeypatch):
     """A real log, Spark, three trainings, replay and a real Redis server; nothing is replaced by a stand-in."""
+    monkeypatch.delenv("REDIS_URL", raising=False)
     workspace = tmp_path / "workspace"
     settings = {"feedloop": str(FEEDLOOP), "workspace": str(workspace), "users": 200, "days": 14, "seed": 3}
     try:
@@ -166,4 +167,4 @@ def test_the_nightly_schedule_really_trains_and_publishes_on_a_small_environment
         assert publications, "the published version is in the server's log"
     finally:
         stop = "import sys; from contracts.machine import redis_server; redis_server.stop(sys.argv[1])"
-        subprocess.run([FEEDLOOP.with_name("python"), "-c", stop, workspace / "run" / "redis"], check=False)
+        subprocess.run([ROOT / ".venv" / "bin" / "python", "-c", stop, workspace / "run" / "redis"], check=False)
