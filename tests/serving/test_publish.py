@@ -86,6 +86,7 @@ def test_an_acknowledged_event_counts_once_and_outlives_the_next_publish_and_a_r
     like(redis_client, 200, "c")
     rollback(workspace, redis_url)
     assert version_in_force(redis_client) == report["version"] and likes(redis_client, 200) == before + 3
+    assert publish(workspace, redis_url)["live_events_applied"] == 3 and likes(redis_client, 200) == before + 3
 
 
 def test_events_of_another_log_are_not_mixed_in(workspace, redis_client, redis_url):
