@@ -66,20 +66,19 @@ class TwoTower(nn.Module):
         return F.normalize(self.viewer_mlp(joined) + self.viewer_line(joined), dim=-1)
 
 
-def in_batch_loss(viewer_BD: Tensor, post_BD: Tensor, group_B: Tensor, log_q_B: Tensor | None, temperature: float,
-                  weight_B: Tensor) -> Tensor:  # fmt: skip
+def in_batch_loss(
+    viewer_BD: Tensor, post_BD: Tensor, log_q_B: Tensor | None, temperature: float, weight_B: Tensor
+) -> Tensor:
     """Sampled softmax over the batch's own posts: mean over B of weight x -log p(post | viewer).
 
-    `log_q_B`: log probability that a post is drawn as a positive, taken off its logit; None leaves the bias in.
-    Entries of the same group as the positive are no negatives of it.
+    `log_q_B`: log probability that a post is drawn as a positive, taken off its logit; None leaves the bias in: scores then
+    tend to log p(post | viewer) - log q(post) and no longer to log p(post | viewer).
+    A post that is in the batch twice stays in twice: corrected, the sum over the batch is then the whole catalogue's.
     """
     logits_BB = viewer_BD @ post_BD.T / temperature
     if log_q_B is not None:
         logits_BB = logits_BB - log_q_B[None, :]
-    same_BB = group_B[:, None] == group_B[None, :]
-    same_BB.fill_diagonal_(False)
-    logits_BB = logits_BB.masked_fill(same_BB, float("-inf"))
-    loss_B = F.cross_entropy(logits_BB, torch.arange(len(group_B)), reduction="none")
+    loss_B = F.cross_entropy(logits_BB, torch.arange(len(logits_BB)), reduction="none")
     return (loss_B * weight_B).sum() / weight_B.sum()
 
 
@@ -130,7 +129,7 @@ def train_towers(user_id_M: np.ndarray, post_M: np.ndarray, weight_M: np.ndarray
     channel_id_H, topic_T = np.unique(posts.channel_id_N[touched]), np.unique(posts.topic_N[touched])
     _, code_M, count_G = np.unique(group_M, return_inverse=True, return_counts=True)
     log_q_M = torch.from_numpy(np.log(count_G[code_M] / max(len(code_M), 1))).float()
-    group, weight = torch.from_numpy(code_M), torch.from_numpy(np.asarray(weight_M)).float()
+    weight = torch.from_numpy(np.asarray(weight_M)).float()
     columns = _tensors(posts, channel_id_H, topic_T)
     with _one_thread(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -147,7 +146,7 @@ def train_towers(user_id_M: np.ndarray, post_M: np.ndarray, weight_M: np.ndarray
                 liked = [column[torch.from_numpy(post_M)[rows]] for column in columns]
                 liked[0], liked[1] = liked[0].masked_fill(hidden_3B[1], 0), liked[1].masked_fill(hidden_3B[2], 0)
                 viewer_BD = _viewers(model, user, history_MW[rows.numpy()], columns)
-                loss = in_batch_loss(viewer_BD, model(*liked), group[rows], log_q_M[rows] if settings.logq else None,
+                loss = in_batch_loss(viewer_BD, model(*liked), log_q_M[rows] if settings.logq else None,
                                      settings.temperature, weight[rows])  # fmt: skip
                 optimizer.zero_grad(set_to_none=True)
                 loss.backward()

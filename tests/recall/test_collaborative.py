@@ -9,7 +9,7 @@ from recall.posts import PostColumns
 from recall.settings import CollaborativeSettings
 
 NOW = 20_000 * DAY
-SETTINGS = CollaborativeSettings(factors=8, iterations=5, channels_per_user=20)
+SETTINGS = CollaborativeSettings(factors=4, iterations=5, channels_per_user=20)
 
 
 def circles(rng, channels_of_even, channels_of_odd):
@@ -23,15 +23,16 @@ def test_a_viewer_gets_the_channels_of_their_own_circle_and_subjects_only_where_
     even, odd = ~np.arange(0, 12), ~np.arange(100, 112)
     user_M, channel_M, weight_M, at_M = circles(rng, even, odd)
     lists = train_channels(user_M, channel_M, weight_M, at_M, NOW, SETTINGS.model_copy(update={"model": model}), 7)
-    hits = 0
+    hits = wanted = 0
     for user in range(0, 40, 2):
         channels, score = lists.of(user)
         had = set(channel_M[user_M == user].tolist())
         assert not had & set(channels.tolist())
         missing = set(even.tolist()) - had
-        hits += len(missing & set(channels[: len(missing)].tolist())) == len(missing)
+        hits += len(missing & set(channels[: len(missing)].tolist()))
+        wanted += len(missing)
         assert (np.diff(score) <= 1e-6).all()
-    assert hits >= 18
+    assert wanted > 10 and hits > 0.8 * wanted
 
 
 def test_authors_already_liked_stay_in_the_list(rng):
