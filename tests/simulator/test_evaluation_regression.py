@@ -14,8 +14,12 @@ def test_a_viewers_own_rewards_never_reach_his_own_predictions(rng):
     inputs = rng.random((n, 3))
     reward = inputs[:, 0] / (1 + position)
     raised = np.where(viewer == 7, reward + 1000, reward)
-    before = RewardRegression(trees=10, threads=1).fit(inputs, position, reward, viewer).predict(inputs, position, viewer)
-    after = RewardRegression(trees=10, threads=1).fit(inputs, position, raised, viewer).predict(inputs, position, viewer)
+    before = (
+        RewardRegression(trees=10, threads=1).fit(inputs, position, reward, viewer).predict(inputs, position, viewer)
+    )
+    after = (
+        RewardRegression(trees=10, threads=1).fit(inputs, position, raised, viewer).predict(inputs, position, viewer)
+    )
     same_fold = viewer_folds(viewer, 2) == viewer_folds(np.array([7]), 2)
     assert np.array_equal(before[same_fold], after[same_fold])
     assert not np.array_equal(before[~same_fold], after[~same_fold])
