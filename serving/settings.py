@@ -13,6 +13,9 @@ class FeedSettings(BaseSettings):
     prerank_keep: int = Field(200, ge=1, description="Candidates that go on from the pre-ranker to the ranker.")
     friends_read: int = Field(300, ge=1, description="Most friends whose posts one request reads.")
 
+    friend_share: float = Field(
+        0.6, ge=0, le=1, description="Share of the places that friends' posts get while there are any."
+    )
     author_gap: int = Field(
         2, ge=0, description="Places between two posts of one author, counted by the original's too."
     )

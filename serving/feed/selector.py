@@ -3,6 +3,8 @@
 Shapes: N candidates, K places.
 """
 
+import math
+
 import numpy as np
 
 from serving.feed.candidates import Candidates, Run, feature
@@ -28,6 +30,8 @@ class DiverseSelector:
       a post that many pass on does not fill the slate. Where nobody else is left the rule yields.
     * Scores shrink by `author_decay` per earlier post of the author, `topic_decay` per post of the topic in the last
       places, and by `content_decay` ** (largest cosine of embeddings there).
+    * Of the first k places at least `friend_share` * k, rounded down, go to friends' posts while there are any: it is a
+      friend feed, and strangers' popular posts would outbid friends' everyday ones.
     * One post per group (one subject; one original and its shares).
     * Places `explore_first`, then every `explore_every`: the best of old friends', new friends' and new posts. Places
       are given out here, after all filters, so an exploration slot is the place that the person sees.
@@ -45,7 +49,10 @@ class DiverseSelector:
 
     def select(self, run: Run, candidates: Candidates, size: int) -> tuple[np.ndarray, np.ndarray]:
         # The worst candidates cannot be placed; leaving them out keeps the loop short.
-        head = best_first(candidates, candidates["score"])[: max(6 * size, 60)]
+        order = best_first(candidates, candidates["score"])
+        deep = max(6 * size, 60)
+        of_friend_N = feature(candidates["inputs_NF"], "is_friend")[order] > 0
+        head = order[(np.arange(len(order)) < deep) | (of_friend_N & (np.cumsum(of_friend_N) <= 2 * size))]
         slate = _Slate(candidates.take(head), self.settings)
         while len(slate.placed) < size and slate.place_next():
             pass
@@ -66,6 +73,7 @@ class _Slate:
         self.group_N, self.topic_N = candidates["group_id"], candidates["topic"]
         self.open_N = np.ones(len(score_N), bool)
         self.explorable_N = explorable(candidates["inputs_NF"], settings) if settings.explore_every else self.open_N
+        self.friend_N = feature(candidates["inputs_NF"], "is_friend") > 0
         self.cosine_NN = _cosines([one.embedding for one in candidates["document"]])
 
     def place_next(self) -> bool:
@@ -78,6 +86,8 @@ class _Slate:
         exploring = self._is_exploration_place() and bool((allowed_N & self.explorable_N).any())
         if exploring:
             allowed_N = allowed_N & self.explorable_N
+        elif self._owes_friends() and (allowed_N & self.friend_N).any():
+            allowed_N = allowed_N & self.friend_N
         best = int(np.argmax(np.where(allowed_N, self._worth(), -np.inf)))
         self.placed.append(best)
         self.explored.append(exploring)
@@ -87,6 +97,10 @@ class _Slate:
     def _is_exploration_place(self) -> bool:
         beyond = len(self.placed) - self.settings.explore_first
         return self.settings.explore_every > 0 and beyond >= 0 and beyond % self.settings.explore_every == 0
+
+    def _owes_friends(self) -> bool:
+        placed = int(self.friend_N[self.placed].sum())
+        return placed < math.floor(self.settings.friend_share * (len(self.placed) + 1) + 1e-9)
 
     def _shares_author(self, row: int) -> np.ndarray:
         """Who has the author or the original's author of `row` as one of theirs (N,)."""
