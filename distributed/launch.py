@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -29,25 +29,37 @@ _LOST_PEER = ("closed by peer", "reset by peer", "Timed out waiting", "Broken pi
 """How gloo words the loss of another rank."""
 
 
-def launch(
-    worker: Callable[..., Any], arguments: Sequence[Any] = (), nproc: int = 1, *, timeout_s: float = 60.0
-) -> list[Any]:
+def launch(worker: Callable[..., Any], arguments: Sequence[Any] = (), nproc: int = 1, *, timeout_s: float = 60.0,
+           threads: int = 1) -> list[Any]:  # fmt: skip
     """Runs `worker(rank, *arguments)` on `nproc` ranks and returns their results in rank order.
 
     One rank runs in this process. More run in processes of their own (forkserver), over gloo on loopback, or NCCL when
     there is a GPU for each. Under torchrun (RANK and WORLD_SIZE set) this process joins as the rank it is told to be,
-    and the list holds its own result alone. `timeout_s` bounds each collective, not the run. `worker` and `arguments`
-    must be picklable.
+    and the list holds its own result alone. `timeout_s` bounds each collective, not the run. Each rank computes on
+    `threads` CPU threads: for small models more ranks gain more than more threads, whose waiting costs most on a busy
+    machine. `worker` and `arguments` must be picklable.
 
     Raises `RankFailed` when a rank fails (the others are stopped first); with one rank, what the worker raised.
     """
-    if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
-        return [_join_given(worker, arguments, nproc, timeout_s)]
+    joining = "RANK" in os.environ and "WORLD_SIZE" in os.environ
     if nproc < 1:
         raise LayoutError(f"cannot start {nproc} ranks; there must be at least 1")
-    if nproc == 1:
+    if nproc > 1 and not joining:
+        return _start_local(worker, arguments, nproc, timeout_s, threads)
+    with _threads(threads):
+        if joining:
+            return [_join_given(worker, arguments, nproc, timeout_s)]
         return [worker(Rank(device=_device(0, 1)), *arguments)]
-    return _start_local(worker, arguments, nproc, timeout_s)
+
+
+@contextlib.contextmanager
+def _threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def given_world_size(nproc: int) -> int:
@@ -75,7 +87,7 @@ def _join_given(worker: Callable[..., Any], arguments: Sequence[Any], nproc: int
 
 
 @contextlib.contextmanager
-def _group(rank: Rank, timeout_s: float, meeting: dict[str, Any]):
+def _group(rank: Rank, timeout_s: float, meeting: dict[str, Any]) -> Iterator[None]:
     if rank.device.type == "cuda":
         torch.cuda.set_device(rank.device)
     dist.init_process_group(
@@ -88,7 +100,8 @@ def _group(rank: Rank, timeout_s: float, meeting: dict[str, Any]):
         dist.destroy_process_group()
 
 
-def _start_local(worker: Callable[..., Any], arguments: Sequence[Any], nproc: int, timeout_s: float) -> list[Any]:
+def _start_local(worker: Callable[..., Any], arguments: Sequence[Any], nproc: int, timeout_s: float,
+                 threads: int) -> list[Any]:  # fmt: skip
     # The store lives here, on a port that the system picked, so that no other process can take it in between.
     store = dist.TCPStore(_LOOPBACK, 0, is_master=True, wait_for_workers=False)
     context = mp.get_context("forkserver")
@@ -100,7 +113,7 @@ def _start_local(worker: Callable[..., Any], arguments: Sequence[Any], nproc: in
             here, there = context.Pipe(duplex=False)
             process = context.Process(
                 target=_run_rank,
-                args=(there, worker, tuple(arguments), index, nproc, store.port, timeout_s),
+                args=(there, worker, tuple(arguments), index, nproc, store.port, timeout_s, threads),
                 daemon=True,
             )
             process.start()
@@ -115,9 +128,9 @@ def _start_local(worker: Callable[..., Any], arguments: Sequence[Any], nproc: in
 
 
 def _run_rank(pipe: connection.Connection, worker: Callable[..., Any], arguments: tuple, index: int, nproc: int,
-              port: int, timeout_s: float) -> None:  # fmt: skip
+              port: int, timeout_s: float, threads: int) -> None:  # fmt: skip
     _die_with_parent()
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // nproc))
+    torch.set_num_threads(threads)
     if sys.platform == "linux":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     try:

@@ -70,6 +70,25 @@ def ndcg(request_ids_N: np.ndarray, post_ids_N: np.ndarray, gains_N: np.ndarray,
     return float((dcg_G[differs_G] / best_G[differs_G]).mean()) if differs_G.any() else float("nan")
 
 
+def order_skill(
+    request_ids_N: np.ndarray, post_ids_N: np.ndarray, gains_N: np.ndarray, scores_N: np.ndarray, k: int
+) -> float:
+    """(DCG@k - DCG@k of a random order) / (best DCG@k - that of a random order), summed over requests first.
+
+    0: no better than chance, 1: the best order. Unlike NDCG it does not move when a constant is added to all gains.
+    Rows of one request lie together. NaN when no order matters.
+    """
+    sizes_G = group_sizes(request_ids_N)
+    if not len(sizes_G):
+        return float("nan")
+    discounts_R = np.where(np.arange(sizes_G.max()) < k, 1.0 / np.log2(np.arange(sizes_G.max()) + 2.0), 0.0)
+    request_N = np.repeat(np.arange(len(sizes_G)), sizes_G)
+    random = (np.bincount(request_N, weights=gains_N) / sizes_G * np.cumsum(discounts_R)[sizes_G - 1]).sum()
+    reached = _dcg(request_ids_N, np.lexsort((post_ids_N, -scores_N, request_ids_N)), gains_N, k).sum()
+    best = _dcg(request_ids_N, np.lexsort((post_ids_N, -gains_N, request_ids_N)), gains_N, k).sum()
+    return float((reached - random) / (best - random)) if best - random > 1e-12 * max(abs(best), 1.0) else float("nan")
+
+
 def _dcg(request_ids_N: np.ndarray, order_N: np.ndarray, gains_N: np.ndarray, k: int) -> np.ndarray:
     sizes_G = group_sizes(request_ids_N[order_N])
     request_N = np.repeat(np.arange(len(sizes_G)), sizes_G)

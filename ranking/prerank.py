@@ -19,7 +19,7 @@ from contracts.tasks import TASK_NAMES, TASKS
 from contracts.workspace import Workspace
 from ranking.compiled_trees import load_compiled
 from ranking.data import Samples, check_samples, load_samples, tasks_with_labels
-from ranking.metrics import ndcg
+from ranking.metrics import ndcg, order_skill
 from ranking.settings import PrerankSettings
 
 _COLUMNS_P = np.array([INPUT_NAMES.index(name) for name in PRERANK_NAMES])
@@ -55,7 +55,9 @@ def train_prerank(workspace: Workspace, settings: PrerankSettings | None = None)
         "top": _TOP, "gains_of_rewards": dict(zip(map(str, rewards.tolist()), (rewards - rewards[0]).tolist())),
     }  # fmt: skip
     for samples in (validation, test):
-        metrics[samples.split] = _evaluate(samples, booster.predict(samples.inputs_NF[:, _COLUMNS_P]), rewards)
+        metrics[samples.split] = _evaluate(
+            samples, booster.predict(samples.inputs_NF[:, _COLUMNS_P], num_threads=settings.threads), rewards
+        )
     gains_P = booster.feature_importance("gain")
     top = np.argsort(-gains_P, kind="stable")[:10]
     metrics["largest_gains"] = {PRERANK_NAMES[i]: round(float(gains_P[i] / max(gains_P.sum(), 1e-300)), 4) for i in top}
@@ -80,9 +82,11 @@ def fit_trees(train: Samples, validation: Samples, rewards: np.ndarray, settings
 
     parameters = {
         "objective": "lambdarank", "metric": "ndcg", "eval_at": [_TOP], "label_gain": (rewards - rewards[0]).tolist(),
+        "lambdarank_truncation_level": 2 * _TOP, "lambdarank_norm": False,
         "num_leaves": settings.leaves, "learning_rate": settings.learning_rate, "min_data_in_leaf": settings.rows_per_leaf,
-        "lambdarank_truncation_level": 2 * _TOP, "deterministic": True, "force_row_wise": True,
-        "num_threads": settings.threads, "seed": settings.seed, "verbosity": -1,
+        "feature_fraction": settings.feature_share, "bagging_fraction": settings.row_share, "bagging_freq": 1,
+        "lambda_l2": settings.l2, "deterministic": True, "force_row_wise": True, "num_threads": settings.threads,
+        "seed": settings.seed, "verbosity": -1,
     }  # fmt: skip
     learn, judge = (_dataset(samples, rewards) for samples in (train, validation))
     booster = lightgbm.train(
@@ -104,11 +108,13 @@ def _dataset(samples: Samples, rewards: np.ndarray) -> Any:
 
 
 def _evaluate(samples: Samples, scores_N: np.ndarray, rewards: np.ndarray) -> dict[str, float]:
-    """NDCG of the model and, beside it, of the newest post first."""
+    """Order figures of the model and, beside them, of the newest post first."""
     gains_N = samples.rewards_N - rewards[0]
     age_N = samples.inputs_NF[:, INPUT_NAMES.index("post_age_hours")]
     ids = (samples.request_ids_N, samples.post_ids_N)
     return {
         "rows": len(samples), f"ndcg_{_TOP}": ndcg(*ids, gains_N, scores_N, _TOP),
         f"ndcg_{_TOP}_newest_first": ndcg(*ids, gains_N, -age_N, _TOP),
+        f"order_skill_{_TOP}": order_skill(*ids, gains_N, scores_N, _TOP),
+        f"order_skill_{_TOP}_newest_first": order_skill(*ids, gains_N, -age_N, _TOP),
     }  # fmt: skip

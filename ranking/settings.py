@@ -9,12 +9,15 @@ class PrerankSettings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="FEEDLOOP_PRERANK_", frozen=True, extra="forbid")
 
-    trees: int = Field(120, ge=1, description="most boosting rounds")
-    leaves: int = Field(31, ge=2, description="most leaves per tree")
-    learning_rate: float = Field(0.08, gt=0)
-    rows_per_leaf: int = Field(100, ge=1, description="fewest rows in a leaf")
-    patience: int = Field(20, ge=1, description="rounds without a better validation NDCG before the end")
-    threads: int = Field(2, ge=1)
+    trees: int = Field(150, ge=1, description="most boosting rounds")
+    leaves: int = Field(15, ge=2, description="most leaves per tree")
+    learning_rate: float = Field(0.05, gt=0)
+    rows_per_leaf: int = Field(300, ge=1, description="fewest rows in a leaf")
+    feature_share: float = Field(0.5, gt=0, le=1, description="share of the features that each tree may use")
+    row_share: float = Field(0.7, gt=0, le=1, description="share of the rows that each tree is grown on")
+    l2: float = Field(20.0, ge=0, description="penalty on leaf values")
+    patience: int = Field(30, ge=1, description="rounds without a better validation NDCG before the end")
+    threads: int = Field(1, ge=1, description="CPU threads; waiting threads cost most on a busy machine")
     seed: int = 7
 
 
@@ -39,5 +42,6 @@ class RankerSettings(BaseSettings):
     exposure_clip: float | None = Field(
         None, gt=0, description="weigh rows by 1/propensity, clipped at this multiple of the mean; unset: equal weights"
     )
+    threads: int = Field(1, ge=1, description="CPU threads of each rank; more ranks gain more than more threads")
     collective_timeout_s: float = Field(60.0, gt=0, description="seconds after which a silent rank counts as lost")
     seed: int = 7

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 from torch import nn
 
 from contracts.errors import BadInput
@@ -75,7 +76,7 @@ def train_ranker(workspace: Workspace, settings: RankerSettings | None = None, n
     with stage(f"train the ranker on {len(samples['train']):,} viewed impressions, {parsed}"):
         try:
             index, result = launch(fit, (data["train"], data["validation"], transform.slots, settings), nproc,
-                                   timeout_s=settings.collective_timeout_s)[0]  # fmt: skip
+                                   timeout_s=settings.collective_timeout_s, threads=settings.threads)[0]  # fmt: skip
         except RankFailed as error:
             raise RuntimeError(f"the ranker was not trained: {error}") from error
     if index != 0:
@@ -84,7 +85,7 @@ def train_ranker(workspace: Workspace, settings: RankerSettings | None = None, n
     network = build(transform.slots, data["train"], settings)
     network.load_state_dict(result.state)
     network.to(torch.float64).eval()
-    with stage("calibrate, compare with logistic regression, export"):
+    with stage("calibrate, compare with logistic regression, export"), threadpool_limits(settings.threads):
         metrics, platt_T2 = _judge(network, samples, data, transform, tasks_T)
         metrics |= _training_report(result, samples["train"], seconds, parsed, settings)
         for warning in metrics["warnings"]:

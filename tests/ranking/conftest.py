@@ -12,7 +12,7 @@ from ranking.train import train_ranker
 from tests.ranking.synthetic import samples_table, workspace_with
 
 SMALL = RankerSettings(batch_size=256, epochs=8, learning_rate=1e-2, expert_width=16, tower_width=8, category_rows=5)
-FEW_TREES = PrerankSettings(trees=15, leaves=8, rows_per_leaf=20, threads=1)
+FEW_TREES = PrerankSettings(trees=25, leaves=8, rows_per_leaf=20, learning_rate=0.1, threads=1)
 
 
 @pytest.fixture(scope="session")

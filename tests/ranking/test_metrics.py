@@ -6,7 +6,7 @@ from sklearn.metrics import ndcg_score, roc_auc_score
 
 from ranking.calibration import fit_platt
 from ranking.gates import gate_report
-from ranking.metrics import auc, calibration_error, grouped_auc, log_loss, ndcg
+from ranking.metrics import auc, calibration_error, grouped_auc, log_loss, ndcg, order_skill
 
 
 @pytest.fixture
@@ -51,6 +51,17 @@ def test_shuffled_rows_give_the_same_figures(tied, rng: np.random.Generator):
     assert calibration_error(labels_N[order], chances_N[order]) == pytest.approx(
         calibration_error(labels_N, chances_N), abs=1e-12
     )
+
+
+def test_order_skill_is_zero_by_chance_one_at_best_and_ignores_a_constant(rng: np.random.Generator):
+    requests_N, posts_N = np.repeat(np.arange(4000), 6), np.arange(24_000)
+    gains_N, chance_N = rng.exponential(1.0, 24_000), rng.random(24_000)
+    assert order_skill(requests_N, posts_N, gains_N, gains_N, 4) == pytest.approx(1.0)
+    assert order_skill(requests_N, posts_N, gains_N, chance_N, 4) == pytest.approx(0.0, abs=0.02)
+    noisy_N = gains_N + chance_N
+    shifted = order_skill(requests_N, posts_N, gains_N + 8, noisy_N, 4)
+    assert shifted == pytest.approx(order_skill(requests_N, posts_N, gains_N, noisy_N, 4), abs=1e-9)
+    assert np.isnan(order_skill(requests_N, posts_N, np.ones(24_000), chance_N, 4))
 
 
 def test_calibration_error_sees_a_shifted_forecast(rng: np.random.Generator):

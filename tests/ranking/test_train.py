@@ -80,6 +80,7 @@ def test_a_log_with_shares_alone_trains_and_other_tasks_are_zero(folder: Path, r
 
 def test_the_pre_ranker_orders_better_than_newest_first(prerank: dict):
     assert prerank["test"]["ndcg_8"] > prerank["test"]["ndcg_8_newest_first"]
+    assert prerank["test"]["order_skill_8"] > prerank["test"]["order_skill_8_newest_first"] + 0.05
 
 
 def test_grades_follow_the_worth_of_what_was_done():
