@@ -44,13 +44,18 @@ class Family:
     latests: tuple[Latest, ...] = ()
 
     @property
+    def parts(self) -> tuple["Counter | Latest", ...]:
+        """Counters, then latests: what the places of the state vector hold."""
+        return (*self.counters, *self.latests)
+
+    @property
     def width(self) -> int:
         """Length of the state vector."""
         return len(self.counters) + len(self.latests)
 
     def slot(self, name: str) -> int:
         """Position of a counter or latest in the state vector."""
-        return [part.name for part in (*self.counters, *self.latests)].index(name)
+        return [part.name for part in self.parts].index(name)
 
 
 _KINDS = {

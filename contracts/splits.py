@@ -34,7 +34,8 @@ class TimeSplit:
     @classmethod
     def from_dict(cls, record: dict) -> "TimeSplit":
         """The inverse of `as_dict`."""
-        return cls(*(tuple(record[name]) for name in ("train", "validation", "test")), window_us=record["window_us"])
+        windows = {name: (int(record[name][0]), int(record[name][1])) for name in ("train", "validation", "test")}
+        return cls(**windows, window_us=int(record["window_us"]))
 
 
 def split_log(

@@ -109,7 +109,7 @@ def as_of_queries(
 
 
 def _kinds(family: Family) -> list[str]:
-    return sorted({kind for part in (*family.counters, *family.latests) for kind in part.kinds})
+    return sorted({kind for part in family.parts for kind in part.kinds})
 
 
 def _weight(occurred_at: Column, at: Column, half_life_us: int) -> Column:

@@ -52,7 +52,7 @@ class Columns:
         if not bad_N.any():
             return self
         for at in np.flatnonzero(bad_N):
-            row = [str(values[at]) for values in (*self.numbers.values(), *self.texts.values())]
+            row = [str(values[at]) for values in self.numbers.values()] + [text[at] for text in self.texts.values()]
             rejected.add(self.file, int(self.line_N[at]), reason, "\t".join(row))
         return self.keep(~bad_N)
 
@@ -120,8 +120,8 @@ def _decode(path: Path) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
         pass
-    for line_number, line in enumerate(content.split(b"\n"), start=1):
+    for line_number, raw_line in enumerate(content.split(b"\n"), start=1):
         # Latin-1 takes any byte, but no Latin-1 text has the control characters 0x80-0x9f.
-        if any(0x80 <= byte <= 0x9F for byte in line):
+        if any(0x80 <= byte <= 0x9F for byte in raw_line):
             raise BadInput(f"{path}: line {line_number} is neither UTF-8 nor Latin-1 text")
     return content.decode("latin-1")

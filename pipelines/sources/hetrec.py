@@ -105,8 +105,8 @@ def _read(folder: Path, settings: HetrecSettings, rejected: Rejected) -> dict[st
     }
     keys = {"artists": ("id",), "tags": ("tagID",), "listens": ("userID", "artistID"), "friends": ("userID", "friendID"),
             "taggings": ("userID", "artistID", "tagID", "day", "month", "year")}  # fmt: skip
-    for key, columns in keys.items():
-        files[key] = files[key].reject(_repeated(files[key], columns), "the same key as an earlier line", rejected)
+    for key, names in keys.items():
+        files[key] = files[key].reject(_repeated(files[key], names), "the same key as an earlier line", rejected)
     friends = files["friends"]
     itself = friends.numbers["userID"] == friends.numbers["friendID"]
     files["friends"] = friends.reject(itself, "a user's friendship with itself", rejected)

@@ -36,7 +36,10 @@ def derive_feed(posts: Posts, user_E: np.ndarray, friend_E: np.ndarray, *, slate
     friends_of = _grouped(user_E, friend_E)
     posts_by = _grouped(posts.user_P, np.arange(len(posts.day_P)))
     nobody = np.zeros(0, dtype=np.int64)
-    users, days, pools, actions = [], [], [], []
+    users: list[int] = []
+    days: list[int] = []
+    pools: list[np.ndarray] = []
+    actions: list[tuple] = []
     empty = shown_shares = 0
     for user in sorted(posts_by):
         own = posts_by[user]
