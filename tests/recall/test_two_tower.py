@@ -8,7 +8,6 @@ from recall.settings import VectorSettings
 from recall.two_tower import PostInputs, in_batch_loss, train_towers
 from recall.vector import PostTower
 
-
 torch.set_num_threads(1)
 
 
