@@ -103,9 +103,13 @@ class RecallRuntime:
         return self._tower.embed(columns.channel_id_N, topic_N, kind_codes([post.kind for post in posts]), content_NE)
 
     def add_posts(self, posts: Sequence[NewPost]) -> None:
-        """Makes new public posts retrievable at once; posts that are not public or already known are left out."""
-        new = [post for post in posts if post.visibility == "public" and post.post_id not in self._row]
-        new = list({post.post_id: post for post in new}.values())
+        """Makes new public posts retrievable at once; posts that are not public or already known are left out.
+
+        So is a share whose original is not here: nobody can tell here whether that one is public.
+        """
+        public = {post.post_id: post for post in posts if post.visibility == "public"}
+        new = [post for post_id, post in public.items() if post_id not in self._row
+               and (post.root_post_id == NO_ID or post.root_post_id in self._row or post.root_post_id in public)]  # fmt: skip
         if new:
             columns = self._columns(new)
             self._index.add(columns.post_id_N, self.embed(new))

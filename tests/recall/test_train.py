@@ -96,6 +96,12 @@ def test_a_new_post_is_retrievable_at_once_by_vector_and_popularity_and_a_delete
     assert 70_001 in runtime.popular(4, now, 500, city="city1").posts.post_id_N
     for hidden in (70_002, 70_003):
         assert hidden not in runtime.search(4, now, 500).posts.post_id_N
+    shares = [
+        NewPost(70_010 + origin % 7, 2, now, "share", 0, "public", root_post_id=origin) for origin in (9006, 9002)
+    ]
+    runtime.add_posts(shares)
+    found = runtime.search(4, now, 500).posts.group_id_N
+    assert 9006 in found and 9002 not in found
     runtime.remove_post(70_001)
     assert 70_001 not in runtime.search(4, now, 500).posts.post_id_N
     assert 70_001 not in runtime.popular(4, now, 500).posts.post_id_N
