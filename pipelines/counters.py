@@ -32,24 +32,40 @@ def span_of(events: DataFrame) -> EventSpan:
     return EventSpan(first or 0, last or 0)
 
 
-def as_of_moment(events: DataFrame, family: Family, moment: int) -> DataFrame:
-    """One row per key with an event known before `moment` (UTC microseconds): key columns, `values` array<double>."""
-    known = events.where((F.col("known_at") < moment) & F.col("kind").isin(*_kinds(family)))
+def as_of_moments(events: DataFrame, family: Family, moments: Sequence[int]) -> DataFrame:
+    """The family's state as of each of `moments` (UTC microseconds), in one pass.
+
+    One row per moment and key with an event known before it: `as_of`, key columns, `values` array<double>.
+    """
+    known = events.where((F.col("known_at") < max(moments)) & F.col("kind").isin(*_kinds(family)))
     # Grouped by the same columns, this adds no second shuffle, and the sums run in the sorted order.
     ordered = known.repartition(*family.key).sortWithinPartitions(*family.key, "occurred_at", "kind")
-    sums = [
-        F.sum(
-            F.when(
-                F.col("kind").isin(*c.kinds), _weight(F.col("occurred_at"), F.lit(moment), c.half_life_us)
-            ).otherwise(0.0)
+    states = [
+        F.struct(
+            F.lit(moment).cast("bigint").alias("as_of"),
+            F.count_if(F.col("known_at") < moment).alias("events"),
+            F.array(*_state(family, moment)).alias("values"),
         )
+        for moment in moments
+    ]
+    by_key = ordered.groupBy(*family.key).agg(F.array(*states).alias("states"))
+    rows = by_key.select(*family.key, F.explode("states").alias("state")).where("state.events > 0")
+    return rows.select("state.as_of", *family.key, "state.values")
+
+
+def _state(family: Family, moment: int) -> list[Column]:
+    def of_kinds(kinds: Sequence[str]) -> Column:
+        return F.col("kind").isin(*kinds) & (F.col("known_at") < moment)
+
+    occurred_at = F.col("occurred_at")
+    sums = [
+        F.sum(F.when(of_kinds(c.kinds), _weight(occurred_at, F.lit(moment), c.half_life_us)).otherwise(0.0))
         for c in family.counters
     ]
     latests = [
-        F.coalesce(F.max(F.when(F.col("kind").isin(*part.kinds), F.col("occurred_at"))), F.lit(0)).cast("double")
-        for part in family.latests
+        F.coalesce(F.max(F.when(of_kinds(part.kinds), occurred_at)), F.lit(0)).cast("double") for part in family.latests
     ]
-    return ordered.groupBy(*family.key).agg(F.array(*sums, *latests).alias("values"))
+    return [*sums, *latests]
 
 
 def as_of_queries(

@@ -1,10 +1,8 @@
 """Feature state as of set moments: every declared family, for publishing and as the start of a replay."""
 
 from collections.abc import Sequence
-from functools import reduce
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from contracts.clock import day_of, to_datetime
 from contracts.errors import BadInput
@@ -14,7 +12,7 @@ from contracts.progress import stage
 from contracts.states import STATES
 from contracts.tables import ACTIONS, IMPRESSIONS, POSTS
 from contracts.workspace import Workspace
-from pipelines.counters import as_of_moment
+from pipelines.counters import as_of_moments
 from pipelines.events import event_frame
 from pipelines.frames import kept
 
@@ -35,13 +33,7 @@ def build_states(workspace: Workspace, spark: SparkSession, moments: Sequence[in
     rows = {}
     with stage("feature state"), kept(event_frame(spark, workspace.lake)) as events:
         for name, family in FAMILIES.items():
-            states = [
-                as_of_moment(events, family, moment).select(
-                    F.lit(moment).cast("bigint").alias("as_of"), *family.key, "values"
-                )
-                for moment in moments
-            ]
-            table = reduce(DataFrame.unionByName, states).toArrow()
+            table = as_of_moments(events, family, moments).toArrow()
             rows[name] = workspace.features.write(STATES[name], table, parents=parents).rows
     return {
         "moments": [str(to_datetime(moment)) for moment in moments],

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from contracts.errors import BadInput
 class Rejected:
     """Lines that were not taken, with the reason for each."""
 
-    rows: list[dict] = field(default_factory=list)
+    rows: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, file: str, line: int, reason: str, text: str) -> None:
         """`line` counts from 1, the header included."""

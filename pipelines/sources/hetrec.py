@@ -120,8 +120,8 @@ def _read(folder: Path, settings: HetrecSettings, rejected: Rejected) -> dict[st
     years = f"a date outside {settings.first_date} to {settings.last_date}"
     files["taggings"] = taggings.reject(outside_N, years, rejected)
     files["taggings"].numbers["day_number"] = day_N[~outside_N]
-    for columns in files.values():
-        rejected.check_share(columns.file, columns.lines, settings.reject_limit)
+    for file in files.values():
+        rejected.check_share(file.file, file.lines, settings.reject_limit)
     if not len(files["taggings"].line_N):
         raise BadInput(f"{folder / 'user_taggedartists.dat'} has no usable tagging")
     return files
