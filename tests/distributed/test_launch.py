@@ -1,9 +1,12 @@
 """Ranks start together, answer in order, and end together."""
 
 import os
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -38,7 +41,7 @@ def test_no_ranks_is_refused():
 
 def test_it_joins_the_ranks_of_a_launcher():
     script = "from distributed import launch\nfrom tests.distributed.workers import ranks_and_sum\nprint(launch(ranks_and_sum, (10,), 1))"
-    with __import__("socket").socket() as probe:
+    with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     common = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
@@ -56,3 +59,33 @@ def test_a_launcher_with_another_number_of_ranks_is_refused(monkeypatch: pytest.
     monkeypatch.setenv("WORLD_SIZE", "4")
     with pytest.raises(LayoutError, match="2 ranks were asked for, but the launcher of this process started 4"):
         launch(ranks_and_sum, (0,), 2)
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for the ranks in /proc")
+def test_ranks_end_when_the_process_that_started_them_is_killed(tmp_path: Path):
+    script = (
+        "from distributed import launch\n"
+        "from tests.distributed.workers import write_pid_and_wait\n"
+        f"launch(write_pid_and_wait, ({str(tmp_path)!r},), 2)"
+    )
+    starter = subprocess.Popen([sys.executable, "-c", script])
+    ranks = _wait_for(
+        lambda: [int(file.read_text()) for file in tmp_path.iterdir() if file.read_text()], lambda pids: len(pids) == 2
+    )
+    starter.kill()
+    starter.wait()
+    assert _wait_for(lambda: [pid for pid in ranks if _running(pid)], lambda pids: not pids) == []
+
+
+def _wait_for(look: Callable[[], list[int]], enough: Callable[[list[int]], bool]) -> list[int]:
+    deadline = time.monotonic() + 60
+    while not enough(seen := look()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return seen
+
+
+def _running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in ("Z", "X")
+    except FileNotFoundError:
+        return False

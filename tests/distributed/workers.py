@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -80,3 +81,8 @@ def fit(rank: Rank, settings: TrainerSettings, faulty: bool = False, nan_row: in
 
 def fit_from_random_start(rank: Rank, settings: TrainerSettings) -> TrainResult:
     return fit(rank, settings)
+
+
+def write_pid_and_wait(rank: Rank, folder: str) -> None:
+    Path(folder, str(rank.index)).write_text(str(os.getpid()))
+    time.sleep(300)
