@@ -52,6 +52,7 @@ class TrainResult:
     """What came of it. `state` is the best epoch's state dict on the CPU; the module is left in that state."""
 
     state: dict[str, torch.Tensor]
+    learning_rate: float
     best_epoch: int
     best_validation: float
     history: list[dict[str, float]] = field(default_factory=list)
@@ -74,7 +75,7 @@ def train(module: nn.Module, loss: Loss, train_rows: int, validate: Validation, 
     optimizer = torch.optim.AdamW(module.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
     reducer = GradientReducer(module.parameters(), rank)
     schedule = _warmup_then_cosine(batches.per_epoch * settings.epochs, settings)
-    result = TrainResult(state={}, best_epoch=-1, best_validation=math.inf)
+    result = TrainResult(state={}, learning_rate=settings.learning_rate, best_epoch=-1, best_validation=math.inf)
     seconds, tried = 0.0, 0
     for epoch in range(settings.epochs):
         begun = time.perf_counter()

@@ -33,8 +33,11 @@ class RankerSettings(BaseSettings):
     category_codes: int = Field(256, ge=1, description="most codes of a category that get an embedding of their own")
     category_rows: int = Field(50, ge=1, description="fewest training rows for a code to get an embedding of its own")
     epochs: int = Field(12, ge=1, description="most passes over the training rows")
-    batch_size: int = Field(4096, ge=1, description="rows of a global batch, over all ranks")
-    learning_rate: float = Field(3e-3, gt=0)
+    batch_size: int = Field(2048, ge=1, description="rows of a global batch, over all ranks")
+    learning_rate: float = Field(3e-3, gt=0, description="peak rate of the first try")
+    tries: int = Field(
+        3, ge=1, description="most tries, each at a third of the rate before, while a try overfits at once"
+    )
     weight_decay: float = Field(1e-2, ge=0)
     clip_norm: float = Field(1.0, gt=0, description="largest global gradient norm")
     patience: int = Field(2, ge=1, description="epochs without a better validation figure before the end")

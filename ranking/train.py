@@ -4,13 +4,11 @@ Legend: N rows, M numeric inputs, C categories, T tasks.
 """
 
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
-from torch import nn
 
 from contracts.errors import BadInput
 from contracts.features import FEATURE_VERSION, INPUT_NAMES
@@ -19,36 +17,20 @@ from contracts.progress import say, stage
 from contracts.samples import SAMPLES
 from contracts.tasks import TASK_NAMES
 from contracts.workspace import Workspace
-from distributed import LayoutError, ParallelLayout, Rank, RankFailed, TrainerSettings, TrainResult, launch, train
+from distributed import LayoutError, ParallelLayout, RankFailed, TrainResult, launch
 from distributed.launch import given_world_size
 from ranking.baseline import logistic_aucs
 from ranking.calibration import fit_platt
 from ranking.data import Samples, check_samples, exposure_weights, load_samples, tasks_with_labels
 from ranking.export import ServedRanker, export_onnx
+from ranking.fit import TaskData, build, fit
 from ranking.gates import gate_report
 from ranking.metrics import task_metrics
-from ranking.mmoe import MMoE, masked_log_loss
+from ranking.mmoe import MMoE
 from ranking.settings import RankerSettings
-from ranking.transform import NUMERIC_NAMES, InputTransform, one_hot
+from ranking.transform import InputTransform, one_hot
 
 _EXPORT_TOLERANCE = 1e-4
-
-
-@dataclass(frozen=True)
-class TaskData:
-    """Transformed rows of one window: numeric (N, M), slots (N, C), labels (N, T, NaN where unlearnt), weights (N,)."""
-
-    numeric_NM: np.ndarray
-    slots_NC: np.ndarray
-    labels_NT: np.ndarray
-    weights_N: np.ndarray
-
-    def batch(self, rows_B: np.ndarray, dtype: torch.dtype, device: torch.device) -> list[torch.Tensor]:
-        """Tensors (numeric, slots, labels, weights) of the given rows."""
-        floats = [
-            torch.from_numpy(a[rows_B]).to(device, dtype) for a in (self.numeric_NM, self.labels_NT, self.weights_N)
-        ]
-        return [floats[0], torch.from_numpy(self.slots_NC[rows_B]).to(device), *floats[1:]]
 
 
 def train_ranker(workspace: Workspace, settings: RankerSettings | None = None, nproc: int = 1,
@@ -93,49 +75,6 @@ def train_ranker(workspace: Workspace, settings: RankerSettings | None = None, n
         served = ServedRanker(transform, network, platt_T2, tasks_T)
         version = _write(workspace, served, result, samples["test"].inputs_NF[:2048], settings, metrics)
     return {"artifact": "ranker", "version": version, **metrics}
-
-
-def build(slots_C: list[int], train_data: TaskData, settings: RankerSettings) -> MMoE:
-    """A fresh network for these rows, float64, the same for the same seed."""
-    rates_T = _label_rates(train_data.labels_NT)
-    prior_logits_T = torch.from_numpy(np.log(rates_T) - np.log1p(-rates_T))
-    torch.manual_seed(settings.seed)
-    return MMoE(
-        len(NUMERIC_NAMES), slots_C, len(TASK_NAMES), experts=settings.experts, expert_width=settings.expert_width,
-        tower_width=settings.tower_width, embedding_dim=settings.embedding_dim,
-        prior_logits_T=prior_logits_T,
-    ).double()  # fmt: skip
-
-
-def fit(rank: Rank, train_data: TaskData, validation_data: TaskData, slots_C: list[int],
-        settings: RankerSettings) -> tuple[int, TrainResult]:  # fmt: skip
-    """What every rank runs; returns (rank, result). Stops on the log loss, averaged over tasks after division by each
-    task's entropy: otherwise the commonest action alone would decide."""
-    trainer = TrainerSettings(
-        epochs=settings.epochs, batch_size=settings.batch_size, learning_rate=settings.learning_rate,
-        weight_decay=settings.weight_decay, clip_norm=settings.clip_norm, patience=settings.patience, seed=settings.seed,
-        precision=settings.precision,
-    )  # fmt: skip
-    rates_T = _label_rates(validation_data.labels_NT)
-    entropies_T = torch.from_numpy(-(rates_T * np.log(rates_T) + (1 - rates_T) * np.log1p(-rates_T))).to(rank.device)
-
-    def loss(module: nn.Module, rows_B: np.ndarray) -> tuple[torch.Tensor, float]:
-        numeric_BM, slots_BC, labels_BT, weights_B = train_data.batch(rows_B, trainer.dtype, rank.device)
-        return masked_log_loss(module(numeric_BM, slots_BC), labels_BT, weights_B).sum(), weights_B.sum().item()
-
-    def validate(module: nn.Module, rows_B: np.ndarray) -> torch.Tensor:
-        numeric_BM, slots_BC, labels_BT, weights_B = validation_data.batch(rows_B, trainer.dtype, rank.device)
-        sums_T = masked_log_loss(module(numeric_BM, slots_BC), labels_BT, weights_B).double() / entropies_T
-        return torch.stack([sums_T, (torch.isfinite(labels_BT) * weights_B.unsqueeze(1)).sum(dim=0)], dim=1)
-
-    return rank.index, train(build(slots_C, train_data, settings), loss, len(train_data.weights_N), validate,
-                             len(validation_data.weights_N), trainer, rank, report=say)  # fmt: skip
-
-
-def _label_rates(labels_NT: np.ndarray) -> np.ndarray:
-    """Label rates (T,), half a label away from 0 and 1, and 0.5 for a task without labels."""
-    known_T = np.isfinite(labels_NT).sum(axis=0)
-    return (np.nansum(labels_NT, axis=0) + 0.5) / (known_T + 1.0)
 
 
 def _learnable(train_samples: Samples, workspace: Workspace) -> np.ndarray:
@@ -199,7 +138,8 @@ def _training_report(result: TrainResult, train_samples: Samples, seconds: float
         "training": {
             "rows": len(train_samples), "requests": len(train_samples.group_sizes_G), "inputs": len(INPUT_NAMES),
             "layout": str(layout), "precision": settings.precision, "seconds": round(seconds, 2),
-            "samples_per_second": round(result.samples_per_second), "best_epoch": result.best_epoch + 1,
+            "samples_per_second": round(result.samples_per_second),
+            "learning_rate": result.learning_rate, "best_epoch": result.best_epoch + 1,
             "best_validation": result.best_validation, "history": result.history, "steps": result.steps,
             "skipped_steps": result.skipped_steps, "largest_gradient_norm": result.largest_norm,
         }

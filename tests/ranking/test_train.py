@@ -12,10 +12,11 @@ from contracts.tasks import TASK_NAMES
 from contracts.workspace import Workspace
 from distributed import launch
 from ranking.data import load_samples, tasks_with_labels
+from ranking.fit import build, fit
 from ranking.prerank import possible_rewards, train_prerank
 from ranking.scorers import RankerScorer
 from ranking.settings import RankerSettings
-from ranking.train import _transformed, build, fit, train_ranker
+from ranking.train import _transformed, train_ranker
 from ranking.transform import InputTransform
 from tests.ranking.conftest import FEW_TREES, SMALL
 from tests.ranking.synthetic import samples_table, workspace_with
@@ -65,6 +66,15 @@ def test_two_ranks_train_the_model_of_one_process(workspace: Workspace):
             assert alone == pytest.approx(together, abs=1e-6)
     fresh = build(transform.slots, data[0], settings).state_dict()
     assert not torch.equal(fresh["gates.weight"], one.state["gates.weight"])
+
+
+def test_a_log_that_is_overfitted_at_once_is_tried_again_at_a_lower_rate(folder: Path, rng: np.random.Generator):
+    workspace = workspace_with(folder, samples_table(rng, 1500, ("share",)), ("share",))
+    wild = SMALL.model_copy(update={"learning_rate": 0.3, "epochs": 12})
+    once, again = (train_ranker(workspace, wild.model_copy(update={"tries": tries})) for tries in (1, 3))
+    assert once["training"]["best_epoch"] <= 2, "the first rate should overfit at once"
+    assert again["training"]["learning_rate"] < 0.3
+    assert again["training"]["best_validation"] < once["training"]["best_validation"]
 
 
 def test_a_log_with_shares_alone_trains_and_other_tasks_are_zero(folder: Path, rng: np.random.Generator):

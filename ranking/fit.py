@@ -1,0 +1,96 @@
+"""What every rank runs to fit the ranker: rows in batches, the network, the masked loss, the early-stopping figure.
+
+Legend: N rows, B rows of a batch, M numeric inputs, C categories, T tasks.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from contracts.progress import say
+from contracts.tasks import TASK_NAMES
+from distributed import Rank, TrainerSettings, TrainResult, train
+from ranking.mmoe import MMoE, masked_log_loss
+from ranking.settings import RankerSettings
+from ranking.transform import NUMERIC_NAMES
+
+_AT_ONCE = 2
+"""A best epoch among this many first ones means that the rate was too high for the few labels there are."""
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """Transformed rows of one window: numeric (N, M), slots (N, C), labels (N, T, NaN where unlearnt), weights (N,)."""
+
+    numeric_NM: np.ndarray
+    slots_NC: np.ndarray
+    labels_NT: np.ndarray
+    weights_N: np.ndarray
+
+    def batch(self, rows_B: np.ndarray, dtype: torch.dtype, device: torch.device) -> list[torch.Tensor]:
+        """Tensors (numeric, slots, labels, weights) of the given rows."""
+        floats = [
+            torch.from_numpy(a[rows_B]).to(device, dtype) for a in (self.numeric_NM, self.labels_NT, self.weights_N)
+        ]
+        return [floats[0], torch.from_numpy(self.slots_NC[rows_B]).to(device), *floats[1:]]
+
+
+def build(slots_C: list[int], train_data: TaskData, settings: RankerSettings) -> MMoE:
+    """A fresh network for these rows, float64, the same for the same seed."""
+    rates_T = _label_rates(train_data.labels_NT)
+    prior_logits_T = torch.from_numpy(np.log(rates_T) - np.log1p(-rates_T))
+    torch.manual_seed(settings.seed)
+    return MMoE(
+        len(NUMERIC_NAMES), slots_C, len(TASK_NAMES), experts=settings.experts, expert_width=settings.expert_width,
+        tower_width=settings.tower_width, embedding_dim=settings.embedding_dim,
+        prior_logits_T=prior_logits_T,
+    ).double()  # fmt: skip
+
+
+def fit(rank: Rank, train_data: TaskData, validation_data: TaskData, slots_C: list[int],
+        settings: RankerSettings) -> tuple[int, TrainResult]:  # fmt: skip
+    """Trains a fresh network; returns (rank, result). Stops on the log loss, averaged over tasks after division by each
+    task's entropy: otherwise the commonest action alone would decide.
+
+    A log with few positives is overfitted at once at a rate that a rich log needs. Then it is tried again at a third of
+    the rate, and the best of the tries by the validation figure is kept; all ranks see the same figure.
+    """
+    rates_T = _label_rates(validation_data.labels_NT)
+    entropies_T = torch.from_numpy(-(rates_T * np.log(rates_T) + (1 - rates_T) * np.log1p(-rates_T))).to(rank.device)
+
+    def trainer(learning_rate: float) -> TrainerSettings:
+        return TrainerSettings(
+            epochs=settings.epochs, batch_size=settings.batch_size, learning_rate=learning_rate,
+            weight_decay=settings.weight_decay, clip_norm=settings.clip_norm, patience=settings.patience,
+            seed=settings.seed, precision=settings.precision,
+        )  # fmt: skip
+
+    dtype = trainer(settings.learning_rate).dtype
+
+    def loss(module: nn.Module, rows_B: np.ndarray) -> tuple[torch.Tensor, float]:
+        numeric_BM, slots_BC, labels_BT, weights_B = train_data.batch(rows_B, dtype, rank.device)
+        return masked_log_loss(module(numeric_BM, slots_BC), labels_BT, weights_B).sum(), weights_B.sum().item()
+
+    def validate(module: nn.Module, rows_B: np.ndarray) -> torch.Tensor:
+        numeric_BM, slots_BC, labels_BT, weights_B = validation_data.batch(rows_B, dtype, rank.device)
+        sums_T = masked_log_loss(module(numeric_BM, slots_BC), labels_BT, weights_B).double() / entropies_T
+        return torch.stack([sums_T, (torch.isfinite(labels_BT) * weights_B.unsqueeze(1)).sum(dim=0)], dim=1)
+
+    best: TrainResult | None = None
+    for attempt in range(settings.tries):
+        result = train(build(slots_C, train_data, settings), loss, len(train_data.weights_N), validate,
+                       len(validation_data.weights_N), trainer(settings.learning_rate / 3**attempt), rank, report=say)  # fmt: skip
+        if best is None or result.best_validation < best.best_validation:
+            best = result
+        if result.best_epoch >= _AT_ONCE or len(result.history) == settings.epochs:
+            break
+    assert best is not None
+    return rank.index, best
+
+
+def _label_rates(labels_NT: np.ndarray) -> np.ndarray:
+    """Label rates (T,), half a label away from 0 and 1, and 0.5 for a task without labels."""
+    known_T = np.isfinite(labels_NT).sum(axis=0)
+    return (np.nansum(labels_NT, axis=0) + 0.5) / (known_T + 1.0)
