@@ -1,0 +1,238 @@
+"""One layout's estimate: stages, memory, time and where the time goes."""
+
+from dataclasses import dataclass, field
+
+from distributed.planner.collectives import collective_s, spread
+from distributed.planner.layout import Layout
+from distributed.planner.machines import Cluster
+from distributed.planner.memory import Precision, StageMemory, stage_memory, stage_parameters
+from distributed.planner.models import Model
+from distributed.planner.simulate import StageCost, closed_bubble_s
+from distributed.planner.timing import PassTimes, entry_times, head_times, layer_times, optimizer_s
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Seconds of a step by where they go (`seconds`), memory by stage, and what follows from both."""
+
+    layout: Layout
+    micro_batches: int
+    stage_layers: tuple[int, ...]
+    stage_times: tuple[PassTimes, ...]
+    memory: tuple[StageMemory, ...]
+    seconds: dict[str, float]
+    samples: int
+    model_flops: float
+    executed_flops: float
+    peak_flops: float
+    usable_bytes: float
+    bubble: float = field(default=0.0)
+
+    @property
+    def step_s(self) -> float:
+        """One optimizer step."""
+        return sum(self.seconds.values())
+
+    @property
+    def peak_memory(self) -> StageMemory:
+        """The fullest stage."""
+        return max(self.memory, key=lambda stage: stage.total)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the fullest stage fits."""
+        return self.peak_memory.total <= self.usable_bytes
+
+    @property
+    def mfu(self) -> float:
+        """Model FLOPs over what all accelerators could do in the time."""
+        return self.model_flops / (self.step_s * self.peak_flops)
+
+    @property
+    def hfu(self) -> float:
+        """Executed FLOPs, recomputation included, over the same."""
+        return self.executed_flops / (self.step_s * self.peak_flops)
+
+    @property
+    def samples_per_s(self) -> float:
+        """Samples of the global batch a second."""
+        return self.samples / self.step_s
+
+    @property
+    def bottleneck(self) -> str:
+        """The largest consumer of time besides useful computation, with its share."""
+        name, seconds = max(((n, s) for n, s in self.seconds.items() if n != "compute"), key=lambda pair: pair[1])
+        share = seconds / self.step_s
+        return f"{name} {share:.0%}" if share > 0.05 else "compute"
+
+
+class Estimator:
+    """Estimates layouts of one model on one cluster at one global batch; times of equal layers are kept."""
+
+    def __init__(self, model: Model, cluster: Cluster, global_batch: int, precision: Precision | None = None,
+                 dtype: str | None = None):  # fmt: skip
+        self.model, self.cluster, self.global_batch = model, cluster, global_batch
+        self.precision, self.dtype = precision or Precision(), dtype
+        self._layers: dict[tuple, tuple[PassTimes, PassTimes, PassTimes, PassTimes]] = {}
+        self._flops: dict[str, float] = {}
+
+    def pieces(self, layout: Layout) -> tuple[PassTimes, PassTimes, PassTimes, PassTimes]:
+        """Times of (a dense layer, a layer with experts, the entry, the head) of one micro-batch."""
+        key = (layout.tp, layout.cp, layout.ep, layout.micro_batch, layout.recompute, layout.sequence_parallel,
+               layout.stride("dp") if layout.ep > 1 else 0, layout.stride("cp"), layout.world_size)  # fmt: skip
+        found = self._layers.get(key)
+        if found is None:
+            model, cluster = self.model, self.cluster
+            dense = layer_times(model, layout, cluster, False, self.dtype) if model.layers else PassTimes()
+            moe = layer_times(model, layout, cluster, True, self.dtype) if model.experts else PassTimes()
+            found = dense, moe, entry_times(model, layout, cluster), head_times(model, layout, cluster)
+            self._layers[key] = found
+        return found
+
+    def mean_layer(self, layout: Layout) -> PassTimes:
+        """A layer of average cost."""
+        dense, moe, _, _ = self.pieces(layout)
+        share = self.model.moe_layers / self.model.layers if self.model.layers else 0.0
+        return dense * (1 - share) + moe * share if share else dense
+
+    def split_layers(self, layout: Layout) -> tuple[int, ...]:
+        """Layers of each rank's stages, the costs of the two ends counted: the least largest stage.
+
+        With equal layers between two ends the optimum is found directly; `balance.partition` solves the general case.
+        """
+        p, layers = layout.pp, self.model.layers
+        if p == 1:
+            return (layers,)
+        _, _, entry, head = self.pieces(layout)
+        one = self.mean_layer(layout).total
+        if layout.schedule in ("zb-v", "dualpipe-v"):
+            return _two_ends(layers, p, one, entry.total + head.total, 0.0)
+        return _two_ends(layers, p, one, entry.total, head.total)
+
+    def estimate(self, layout: Layout) -> Estimate:
+        """The whole estimate of a legal layout."""
+        model, p = self.model, layout.pp
+        m = self.global_batch // (layout.dp * layout.micro_batch)
+        counts = self.split_layers(layout)
+        stages = self.stage_times(layout, counts)
+        memory = tuple(
+            stage_memory(model, layout, counts[i], i, m, self.precision)
+            if i in (0, 1, p - 1) or counts[i] != counts[i - 1] else None
+            for i in range(p)
+        )  # fmt: skip
+        # Stages between equal neighbours hold no more than the one before: in flight falls along the pipeline.
+        filled: list[StageMemory] = []
+        for stage in memory:
+            filled.append(stage if stage is not None else filled[-1])
+        seconds, bubble = self._seconds(layout, stages, m, counts)
+        if layout.recompute not in self._flops:
+            self._flops[layout.recompute] = model.training_flops(self.global_batch, layout.recompute)
+        if "none" not in self._flops:
+            self._flops["none"] = model.training_flops(self.global_batch)
+        peak = layout.world_size * self.cluster.peak(self.cluster.training_dtype)
+        return Estimate(layout, m, counts, stages, tuple(filled), seconds, self.global_batch, self._flops["none"],
+                        self._flops[layout.recompute], peak, self.cluster.usable_bytes, bubble)  # fmt: skip
+
+    def stage_times(self, layout: Layout, counts: tuple[int, ...]) -> tuple[PassTimes, ...]:
+        """Each rank's times for one micro-batch."""
+        _, _, entry, head = self.pieces(layout)
+        one, p = self.mean_layer(layout), layout.pp
+        if p == 1:
+            return (one * counts[0] + entry + head,)
+        v_shaped = layout.schedule in ("zb-v", "dualpipe-v")
+        by_count = {count: one * count for count in set(counts)}
+        stages = [by_count[count] for count in counts]
+        stages[0] = stages[0] + entry
+        stages[0 if v_shaped else -1] = stages[0 if v_shaped else -1] + head
+        return tuple(stages)
+
+    def p2p_s(self, layout: Layout) -> float:
+        """Seconds of handing one micro-batch's activations to the next stage."""
+        if layout.pp == 1:
+            return 0.0
+        tokens = layout.micro_batch * self.model.sequence / layout.cp
+        size = 2.0 * tokens * self.model.hidden / layout.tp
+        return collective_s("p2p", size, spread(self.cluster, layout.pp, layout.stride("pp")), self.cluster)
+
+    def _seconds(
+        self, layout: Layout, stages: tuple[PassTimes, ...], m: int, counts: tuple[int, ...]
+    ) -> tuple[dict[str, float], float]:
+        p = layout.pp
+        slowest = max(stages, key=lambda stage: stage.total)
+        work = m * slowest.total
+        mean = sum(stage.total for stage in stages) / p
+        bubble = _bubble_s(layout, slowest) if p > 1 else 0.0
+        # The pipeline's fill passes through every stage, not only through the slowest.
+        bubble *= mean / slowest.total if slowest.total else 1.0
+        handed = 2 * m * layout.chunks * self.p2p_s(layout) * (1 - self.cluster.efficiency.pp_overlap) if p > 1 else 0.0
+        dense, expert = stage_parameters(self.model, layout, max(counts), True, p == 1)
+        dp_s = self.data_parallel_s(layout, dense, expert, m)
+        budget = m * (slowest.backward_input + slowest.backward_weight)
+        hidden = min(self.cluster.efficiency.dp_overlap * dp_s, budget)
+        states = layout.shards if layout.zero else 1
+        update = optimizer_s(dense / states + expert / (states / layout.ep if layout.zero else 1), self.cluster)
+        exposed = m * slowest.exposed
+        seconds = {
+            "compute": work - exposed - m * slowest.again,
+            "recompute": m * slowest.again,
+            "tensor, context and expert communication": exposed,
+            "pipeline bubble": bubble,
+            "pipeline transfers": handed,
+            "data-parallel communication": dp_s - hidden,
+            "optimizer": update,
+        }
+        return seconds, bubble / (work + bubble) if work else 0.0
+
+    def data_parallel_s(self, layout: Layout, dense: float, expert: float, m: int) -> float:
+        """Seconds of gradient and parameter traffic of a step before any overlap.
+
+        Stages 0 and 1 accumulate whole gradients and move 2 Psi once. From stage 2 on no rank has room for them: every
+        micro-batch's gradients are reduced, in the working precision; stage 3 also gathers for forward and for backward.
+        """
+        cluster, n = self.cluster, layout.shards
+        if n == 1:
+            return 0.0
+        fan = spread(cluster, n, layout.stride("cp" if layout.cp > 1 else "dp"))
+        grown = spread(cluster, max(1, n // layout.ep), layout.stride("dp") * layout.ep)
+        seconds = 0.0
+        for parameters, lie in ((dense, fan), (expert, grown)):
+            grads, values = self.precision.gradient * parameters, self.precision.parameter * parameters
+            if layout.zero == 0:
+                seconds += collective_s("all_reduce", grads, lie, cluster)
+                continue
+            gathers = 2 * m if layout.zero == 3 else 1
+            if layout.zero == 1:
+                seconds += collective_s("reduce_scatter", grads, lie, cluster)
+            else:
+                seconds += m * collective_s("reduce_scatter", values, lie, cluster)
+            seconds += gathers * collective_s("all_gather", values, lie, cluster)
+        return seconds
+
+
+def _bubble_s(layout: Layout, stage: PassTimes) -> float:
+    """Idle seconds of a rank by the closed formula; never below zero."""
+    cost = StageCost(stage.forward, stage.backward_input, stage.backward_weight)
+    return max(0.0, closed_bubble_s(layout.schedule, layout.pp, cost, layout.virtual))
+
+
+def _two_ends(layers: int, p: int, one: float, first: float, last: float) -> tuple[int, ...]:
+    """Layers per stage that minimise the largest cost when stage 0 also pays `first` and the last stage `last`."""
+    one = one or 1.0
+    best, least = None, float("inf")
+    even = -(-layers // p)
+    for head in range(max(0, even - int(first / one) - 2), even + 1):
+        for tail in range(max(0, even - int(last / one) - 2), even + 1):
+            middle = layers - head - tail
+            inner = p - 2
+            if middle < 0 or (inner == 0 and middle) or (inner and middle < inner):
+                continue
+            widest = -(-middle // inner) if inner else 0
+            cost = max(head * one + first, tail * one + last, widest * one)
+            if cost < least - 1e-15:
+                best, least = (head, middle, tail), cost
+    if best is None:
+        return tuple(layers // p + (1 if i < layers % p else 0) for i in range(p))
+    head, middle, tail = best
+    inner = p - 2
+    spread_out = [middle // inner + (1 if i < middle % inner else 0) for i in range(inner)] if inner else []
+    return (head, *spread_out, tail)

@@ -1,0 +1,181 @@
+"""Bytes that one rank of one pipeline stage holds: model states under ZeRO, activations in flight, buffers.
+
+Legend: T = micro-batch x sequence / cp, the tokens of one micro-batch on one rank; t = tp; bytes are of bf16/fp16 values.
+"""
+
+from dataclasses import dataclass
+
+from distributed.planner.layout import Layout
+from distributed.planner.models import Model
+
+
+@dataclass(frozen=True)
+class Precision:
+    """Bytes a parameter: the working copy, its gradient, and the optimizer's (Adam: fp32 copy and two moments, K = 12)."""
+
+    parameter: int = 2
+    gradient: int = 4
+    optimizer: int = 12
+
+
+@dataclass(frozen=True)
+class StageMemory:
+    """Bytes of one rank; `total` is their sum."""
+
+    parameters: float
+    gradients: float
+    optimizer: float
+    activations: float
+    buffers: float
+
+    @property
+    def total(self) -> float:
+        """All of it."""
+        return self.parameters + self.gradients + self.optimizer + self.activations + self.buffers
+
+
+def zero_states(dense: float, expert: float, layout: Layout, precision: Precision) -> tuple[float, float, float]:
+    """(parameters, gradients, optimizer) in bytes of a rank whose tensor and expert shards hold that many parameters.
+
+    Stage 1 spreads the optimizer, 2 the gradients too, 3 the parameters too; dense ones over dp x cp, experts over
+    dp x cp / ep (Rajbhandari et al. 2019).
+    """
+
+    def spread(bytes_each: int, from_stage: int) -> float:
+        whole = layout.zero < from_stage
+        return bytes_each * (
+            dense / (1 if whole else layout.shards) + expert / (1 if whole else layout.shards // layout.ep)
+        )
+
+    return spread(precision.parameter, 3), spread(precision.gradient, 2), spread(precision.optimizer, 1)
+
+
+def stage_parameters(
+    model: Model, layout: Layout, layers: int, first: bool, last: bool, moe_layers: int | None = None
+) -> tuple[float, float]:
+    """(dense, expert) parameters that a rank of a stage of `layers` layers holds before ZeRO.
+
+    Matrices are split over tp, kv heads repeat where tp exceeds them, norms and the biases of row-split matrices are
+    whole. A tied embedding is held by the first and by the last stage.
+    """
+    t, h = layout.tp, model.hidden
+    moe = model.moe_layers * layers / max(model.layers, 1) if moe_layers is None else moe_layers
+    keys = model.key_width / min(t, model.key_heads) if model.layers else 0
+    q = model.query_width / t
+    attention = h * (q + 2 * keys) + q * h + (q + 2 * keys + h if model.biases else 0)
+
+    def feed_forward(width: float) -> float:
+        return (model.up_matrices + 1) * h * width / t + (model.up_matrices * width / t + h if model.biases else 0)
+
+    dense = layers * (attention + model.norm_parameters) + (layers - moe) * feed_forward(model.width)
+    expert = 0.0
+    if model.experts:
+        e = model.experts
+        dense += moe * (h * e.count + (feed_forward(e.shared_ffn) if e.shared_ffn else 0))
+        expert = moe * e.count / layout.ep * feed_forward(e.ffn)
+    vocabulary = -(-model.vocab // t) * h
+    if first and model.layers:
+        dense += vocabulary + (model.sequence * h if model.learned_positions else 0)
+    if last and model.layers:
+        tied_elsewhere = model.tied and first
+        dense += (0 if tied_elsewhere else vocabulary) + h * (2 if model.biases else 1)
+    if first:
+        dense += model.mlp_parameters
+    return dense, expert
+
+
+def table_bytes(model: Model, layout: Layout) -> float:
+    """Embedding tables, spread by rows over all ranks: fp32 rows and one fp32 moment a row (row-wise Adagrad)."""
+    return sum(4.0 * table.rows * (table.dim + 1) for table in model.tables) / layout.world_size
+
+
+def layer_activation_bytes(model: Model, layout: Layout, moe: bool = False, recompute: str | None = None) -> float:
+    """Bytes that one layer keeps for the backward of one micro-batch.
+
+    For a plain transformer with dropout and without flash attention: none s b h (34 + 5 a s / h); TP
+    s b h (10 + 24/t + 5 a s / (h t)); with SP all of it / t; selective drops 5 a s; full 2 s b h (Korthikanti et al. 2022).
+    """
+    mode = recompute or layout.recompute
+    t, h = layout.tp, model.hidden
+    tokens = layout.micro_batch * model.sequence / layout.cp
+    whole = t if layout.sequence_parallel else 1
+    if mode == "full":
+        return 2.0 * tokens * h / whole
+    # Inputs of both norms, of attention and of the feed-forward; one-byte dropout masks after each half.
+    replicated = (8.0 + (2.0 if model.dropout else 0.0)) * h
+    split = 2.0 * model.query_width * 2 + 2.0 * 2 * model.key_width * max(1, t // max(1, model.key_heads))
+    if model.flash:
+        split += 4.0 * model.heads
+    elif mode == "none":
+        split += (5.0 if model.dropout else 2.0) * model.heads * model.sequence
+    halves = model.up_matrices + 1
+    if moe and model.experts:
+        e = model.experts
+        factor = e.top_k * (e.capacity_factor or 1.0)
+        split += factor * (2.0 * halves * e.ffn + 4.0 * h * t) + 2.0 * halves * e.shared_ffn
+        replicated += 4.0 * e.count
+    else:
+        split += 2.0 * halves * model.width
+    return tokens * (replicated / whole + split / t)
+
+
+def in_flight(schedule: str, pp: int, stage: int, micro_batches: int, virtual: int = 1) -> float:
+    """Micro-batches whose activations a stage's rank holds at its peak, in units of the rank's whole share of layers."""
+    m, left = micro_batches, pp - stage
+    if pp == 1:
+        return min(m, 1) if schedule != "gpipe" else m
+    held = {
+        "gpipe": m,
+        "1f1b": left,
+        "interleaved": (2 * (left - 1) + (virtual - 1) * pp + 1) / virtual,
+        "zb-h1": pp,
+        "zb-h2": 2 * pp - 1,
+        "zb-v": pp,
+        "dualpipe": pp + 1,
+        "dualpipe-v": pp + 0.5,
+    }[schedule]
+    return min(m, held)
+
+
+def stage_memory(model: Model, layout: Layout, layers: int, stage: int, micro_batches: int,
+                 precision: Precision | None = None) -> StageMemory:  # fmt: skip
+    """Bytes at the peak of a rank of pipeline stage `stage` that holds `layers` layers.
+
+    DualPipe holds two copies of the model. Full recompute adds the working set of the one layer that is being rerun.
+    """
+    precision = precision or Precision()
+    p, copies = layout.pp, 2 if layout.schedule == "dualpipe" and layout.pp > 1 else 1
+    both_ends = layout.chunks == 2 and layout.schedule in ("zb-v", "dualpipe-v")
+    first, last = stage == 0, stage == p - 1 if not both_ends else stage == 0
+    dense, expert = stage_parameters(model, layout, layers, first, last)
+    parameters, gradients, optimizer = zero_states(copies * dense, copies * expert, layout, precision)
+    held = in_flight(layout.schedule, p, stage, micro_batches, layout.virtual)
+    activations = buffers = 0.0
+    tokens = layout.micro_batch * model.sequence / layout.cp
+    if model.layers:
+        moe_share = model.moe_layers / model.layers
+        one = (1 - moe_share) * layer_activation_bytes(model, layout)
+        one += moe_share * layer_activation_bytes(model, layout, True) if moe_share else 0.0
+        activations = held * layers * one
+        if layout.recompute != "none":
+            again = layer_activation_bytes(model, layout, bool(moe_share), "none") - one
+            activations += max(0.0, again)
+        whole = layout.tp if layout.sequence_parallel else 1
+        if first and model.dropout:
+            activations += held * tokens * model.hidden / whole
+        if last:
+            # Final norm's and head's inputs, and the loss in fp32.
+            activations += tokens * (4.0 * model.hidden / whole + 4.0 * model.vocab / layout.tp)
+        buffers += 2.0 * tokens * model.hidden * (1 if layout.tp > 1 else 0)
+        buffers += 4.0 * tokens * model.hidden / whole * (1 if p > 1 else 0)
+        if layout.cp > 1:
+            buffers += 2 * 2 * 2.0 * tokens * model.key_width / min(layout.tp, model.key_heads)
+        if layout.zero == 3:
+            # Two layers are gathered at a time: the one at work and the one prefetched.
+            buffers += 2 * precision.parameter * (dense + expert) / max(layers, 1)
+    if first:
+        samples = layout.micro_batch
+        activations += samples * 4.0 * sum(table.lookups * table.dim for table in model.tables)
+        activations += samples * 4.0 * sum(mlp.copies * sum(mlp.widths) for mlp in model.mlps)
+    tables = table_bytes(model, layout)
+    return StageMemory(parameters + tables, gradients, optimizer, activations, buffers)

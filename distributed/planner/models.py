@@ -1,0 +1,278 @@
+"""Model descriptions: the sizes from which parameters, FLOPs, bytes and memory follow.
+
+One description covers a transformer (grouped-query attention, gated feed-forward, experts), a multi-task ranker
+(tables and MLPs, no layers) and a behaviour-sequence ranker (tables, layers and MLPs). h = hidden, s = sequence,
+V = vocabulary, f = feed-forward width, all in elements; one sample is one sequence.
+"""
+
+import dataclasses
+import json
+import tomllib
+import typing
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from distributed.planner.errors import PlanError
+
+ZOO = Path(__file__).parent / "models.toml"
+
+
+@dataclass(frozen=True)
+class Experts:
+    """Mixture of experts in every `every`-th layer: `top_k` of `count` per token, each of width `ffn`, beside `shared_ffn`.
+
+    `capacity_factor` 0 drops no token; above 0 each expert takes at most factor x tokens x top_k / count.
+    """
+
+    count: int
+    top_k: int
+    ffn: int
+    shared_ffn: int = 0
+    every: int = 1
+    capacity_factor: float = 0.0
+
+
+@dataclass(frozen=True)
+class Table:
+    """One embedding table, looked up `lookups` times per sample; its rows are spread over all data ranks."""
+
+    name: str
+    rows: int
+    dim: int
+    lookups: int = 1
+
+
+@dataclass(frozen=True)
+class Mlp:
+    """`copies` of a chain of linear layers (an MMoE's experts, gates or towers), run once per sample, on every data rank."""
+
+    name: str
+    widths: tuple[int, ...]
+    copies: int = 1
+
+    @property
+    def weights(self) -> int:
+        """Multiply-adds per sample."""
+        return self.copies * sum(a * b for a, b in zip(self.widths, self.widths[1:]))
+
+    @property
+    def parameters(self) -> int:
+        """Weights and biases."""
+        return self.weights + self.copies * sum(self.widths[1:])
+
+
+@dataclass(frozen=True)
+class Model:
+    """Sizes of one model. `kv_heads` 0 means as many as `heads`, `ffn` 0 means 4 h, `head_dim` 0 means h / heads."""
+
+    name: str
+    layers: int = 0
+    hidden: int = 0
+    heads: int = 0
+    sequence: int = 1
+    vocab: int = 0
+    kv_heads: int = 0
+    head_dim: int = 0
+    ffn: int = 0
+    gated: bool = False
+    biases: bool = False
+    tied: bool = False
+    learned_positions: bool = False
+    flash: bool = True
+    dropout: bool = False
+    experts: Experts | None = None
+    tables: tuple[Table, ...] = ()
+    mlps: tuple[Mlp, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.layers < 0 or (not self.layers and not self.tables and not self.mlps):
+            raise PlanError(f"model {self.name} has {self.layers} layers and neither tables nor MLPs: nothing to plan")
+        if self.layers and min(self.hidden, self.heads, self.sequence) < 1:
+            raise PlanError(
+                f"model {self.name}: hidden {self.hidden}, heads {self.heads} and sequence {self.sequence} must be at least 1"
+            )
+        if self.layers and not self.head_dim and self.hidden % self.heads:
+            raise PlanError(f"model {self.name}: hidden {self.hidden} is not a multiple of {self.heads} heads")
+        if self.layers and self.heads % self.key_heads:
+            raise PlanError(f"model {self.name}: {self.heads} heads are not a multiple of {self.key_heads} kv heads")
+
+    @cached_property
+    def key_heads(self) -> int:
+        """Heads of keys and values."""
+        return self.kv_heads or self.heads
+
+    @cached_property
+    def query_width(self) -> int:
+        """heads x head_dim."""
+        return self.heads * (self.head_dim or (self.hidden // self.heads if self.heads else 0))
+
+    @cached_property
+    def key_width(self) -> int:
+        """kv_heads x head_dim, for keys and again for values."""
+        return self.query_width * self.key_heads // max(self.heads, 1)
+
+    @cached_property
+    def width(self) -> int:
+        """The dense feed-forward's width."""
+        return self.ffn or 4 * self.hidden
+
+    @cached_property
+    def up_matrices(self) -> int:
+        """Matrices into the feed-forward: two when gated."""
+        return 2 if self.gated else 1
+
+    @cached_property
+    def moe_layers(self) -> int:
+        """Layers with experts."""
+        return self.layers // self.experts.every if self.experts else 0
+
+    @cached_property
+    def attention_parameters(self) -> int:
+        """One layer's projections, with biases where the model has them."""
+        h, q, k = self.hidden, self.query_width, self.key_width
+        return h * (q + 2 * k) + q * h + (q + 2 * k + h if self.biases else 0)
+
+    def ffn_parameters(self, width: int) -> int:
+        """One feed-forward of `width`."""
+        biases = self.up_matrices * width + self.hidden if self.biases else 0
+        return (self.up_matrices + 1) * self.hidden * width + biases
+
+    @cached_property
+    def norm_parameters(self) -> int:
+        """One layer's two norms."""
+        return 2 * self.hidden * (2 if self.biases else 1)
+
+    def layer_parameters(self, moe: bool) -> tuple[int, int]:
+        """(dense, expert) parameters of one layer."""
+        dense = self.attention_parameters + self.norm_parameters
+        if not moe or self.experts is None:
+            return dense + self.ffn_parameters(self.width), 0
+        e = self.experts
+        dense += self.hidden * e.count + (self.ffn_parameters(e.shared_ffn) if e.shared_ffn else 0)
+        return dense, e.count * self.ffn_parameters(e.ffn)
+
+    @cached_property
+    def embedding_parameters(self) -> int:
+        """Token embedding and learned positions."""
+        return self.vocab * self.hidden + (self.sequence * self.hidden if self.learned_positions else 0)
+
+    @cached_property
+    def head_parameters(self) -> int:
+        """The output matrix where it is not tied to the embedding."""
+        return 0 if self.tied else self.vocab * self.hidden
+
+    @cached_property
+    def table_parameters(self) -> int:
+        """All embedding tables."""
+        return sum(table.rows * table.dim for table in self.tables)
+
+    @cached_property
+    def mlp_parameters(self) -> int:
+        """All MLPs."""
+        return sum(mlp.parameters for mlp in self.mlps)
+
+    @cached_property
+    def parameters(self) -> int:
+        """All parameters, exactly."""
+        dense, _ = self.layer_parameters(False)
+        moe = sum(self.layer_parameters(True)) if self.experts else 0
+        final_norm = self.hidden * (2 if self.biases else 1) if self.layers else 0
+        stack = (self.layers - self.moe_layers) * dense + self.moe_layers * moe
+        ends = self.embedding_parameters + self.head_parameters
+        return stack + ends + final_norm + self.table_parameters + self.mlp_parameters
+
+    @cached_property
+    def active_parameters(self) -> int:
+        """Parameters that one token passes through."""
+        if self.experts is None:
+            return self.parameters
+        idle = self.experts.count - self.experts.top_k
+        return self.parameters - self.moe_layers * idle * self.ffn_parameters(self.experts.ffn)
+
+    def layer_forward_flops(self, moe: bool = False) -> float:
+        """One layer, one sample: 2 x weights x s and 4 s^2 x heads x head_dim of attention (not halved for causality)."""
+        s, q, k, h = self.sequence, self.query_width, self.key_width, self.hidden
+        matrices = h * (q + 2 * k) + q * h
+        if moe and self.experts:
+            wide = self.experts.top_k * self.experts.ffn + self.experts.shared_ffn
+            matrices += (self.up_matrices + 1) * h * wide + h * self.experts.count
+        else:
+            matrices += (self.up_matrices + 1) * h * self.width
+        return 2.0 * s * matrices + 4.0 * s * s * q
+
+    def training_flops(self, samples: float, recompute: str = "none") -> float:
+        """FLOPs executed for `samples` forward and backward: 72 B L s h^2 (1 + s/6h + V/12hL) for a plain transformer.
+
+        Backward is twice forward; "full" runs the layers forward once more (96 ... V/16Lh), "selective" the attention core.
+        """
+        dense, moe = self.layers - self.moe_layers, self.moe_layers
+        stack = dense * self.layer_forward_flops() + moe * self.layer_forward_flops(True)
+        rest = 2.0 * self.sequence * self.hidden * self.vocab + 2.0 * sum(mlp.weights for mlp in self.mlps)
+        again = {"none": 0.0, "full": stack, "selective": 4.0 * self.sequence**2 * self.query_width * self.layers}
+        return samples * (3.0 * (stack + rest) + again[recompute])
+
+
+def gpt(name: str, layers: int, hidden: int, heads: int, sequence: int, vocab: int, **more: Any) -> Model:
+    """A GPT as Megatron-LM publishes them: biases, tied embeddings, learned positions, dropout, no flash attention."""
+    settings: dict[str, Any] = {"biases": True, "tied": True, "learned_positions": True, "flash": False, "dropout": True}  # fmt: skip
+    return Model(name, layers, hidden, heads, sequence, vocab, **{**settings, **more})
+
+
+def build(kind: type, values: dict[str, Any], where: str) -> Any:
+    known = {field.name for field in fields(kind)}
+    unknown = set(values) - known
+    if unknown:
+        raise PlanError(f"{where}: unknown {', '.join(sorted(unknown))}; known: {', '.join(sorted(known))}")
+    hints = typing.get_type_hints(kind)
+    for name, value in values.items():
+        if hints[name] in (int, bool, float, str) and not isinstance(
+            value, (int, float) if hints[name] is float else hints[name]
+        ):
+            raise PlanError(f"{where}: {name} is {value!r}, which is not of type {hints[name].__name__}")
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise PlanError(f"{where}: {error}") from None
+
+
+def model_from(values: dict[str, Any], where: str) -> Model:
+    """The model of a parsed JSON or TOML object; `PlanError` names the unknown or missing key."""
+    values = dict(values)
+    if values.get("experts"):
+        values["experts"] = build(Experts, values["experts"], f"{where}, experts")
+    values["tables"] = tuple(build(Table, table, f"{where}, tables") for table in values.get("tables", ()))
+    mlps = [{**mlp, "widths": tuple(mlp.get("widths", ()))} for mlp in values.get("mlps", ())]
+    values["mlps"] = tuple(build(Mlp, mlp, f"{where}, mlps") for mlp in mlps)
+    return build(Model, values, where)
+
+
+def read_description(path: Path) -> dict[str, Any]:
+    """A JSON or TOML file as an object."""
+    try:
+        text = path.read_text()
+        return json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except OSError as error:
+        raise PlanError(f"{path} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise PlanError(f"{path} is neither valid JSON nor valid TOML: {error}") from None
+
+
+def known_models() -> dict[str, Model]:
+    """The shipped models by name."""
+    found = tomllib.loads(ZOO.read_text())
+    return {name: model_from({"name": name, **values}, f"{ZOO.name}, {name}") for name, values in found.items()}
+
+
+def load_model(name: str, sequence: int | None = None) -> Model:
+    """A shipped model by name, or one from a .json or .toml file; `sequence` replaces the described length."""
+    if name.endswith((".json", ".toml")):
+        values = read_description(Path(name))
+        model = model_from({"name": Path(name).stem, **values}, name)
+    else:
+        models = known_models()
+        if name not in models:
+            raise PlanError(f"no model {name!r}; known: {', '.join(models)}, or a path to a .json or .toml file")
+        model = models[name]
+    return dataclasses.replace(model, sequence=sequence) if sequence else model
