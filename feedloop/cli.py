@@ -6,6 +6,7 @@ from feedloop.verbs.data import features_verb, ingest_verb, samples_verb, simula
 from feedloop.verbs.demo import demo_verb
 from feedloop.verbs.machine import doctor_verb
 from feedloop.verbs.models import train_verb
+from feedloop.verbs.plan import plan_verb
 from feedloop.verbs.policies import publish_verb, replay_verb, rollback_verb, serve_verb, update_verb
 
 
@@ -18,5 +19,5 @@ def main() -> None:
 
 
 for command in (demo_verb, ingest_verb, simulate_verb, features_verb, samples_verb, train_verb, replay_verb, publish_verb,
-                update_verb, rollback_verb, serve_verb, doctor_verb):  # fmt: skip
+                update_verb, rollback_verb, serve_verb, plan_verb, doctor_verb):  # fmt: skip
     main.add_command(command)

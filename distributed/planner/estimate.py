@@ -1,5 +1,6 @@
 """One layout's estimate: stages, memory, time and where the time goes."""
 
+import dataclasses
 from dataclasses import dataclass, field
 
 from distributed.planner.collectives import collective_s, spread
@@ -7,7 +8,8 @@ from distributed.planner.layout import Layout
 from distributed.planner.machines import Cluster
 from distributed.planner.memory import Precision, StageMemory, stage_memory, stage_parameters
 from distributed.planner.models import Model
-from distributed.planner.simulate import StageCost, closed_bubble_s
+from distributed.planner.schedules import Schedule, build_schedule
+from distributed.planner.simulate import StageCost, Timeline, closed_bubble_s, simulate
 from distributed.planner.timing import PassTimes, entry_times, head_times, layer_times, optimizer_s
 
 
@@ -146,6 +148,42 @@ class Estimator:
         stages[0 if v_shaped else -1] = stages[0 if v_shaped else -1] + head
         return tuple(stages)
 
+    def fits(self, layout: Layout) -> bool:
+        """Whether a legal layout's fullest stage fits."""
+        return self.estimate(layout).fits
+
+    def simulated(self, estimate: Estimate, most_operations: int) -> tuple[Estimate, Timeline | None]:
+        """The estimate with its bubble replaced by a simulation of its unequal stages, operation by operation.
+
+        Unchanged when there is one stage; at more than `most_operations` the bubble is that of fewer micro-batches, which
+        fill and drain the pipeline alike.
+        """
+        layout, m = estimate.layout, estimate.micro_batches
+        if layout.pp == 1:
+            return estimate, None
+        most = max(2 * layout.pp, most_operations // (3 * layout.pp * layout.chunks))
+        shown = m if m <= most else most // (2 * layout.pp) * 2 * layout.pp
+        schedule = build_schedule(layout.schedule, layout.pp, shown, layout.virtual)
+        timeline = simulate(schedule, self.chunk_costs(layout, estimate.stage_layers, schedule), 0.0)
+        work = shown * max(stage.total for stage in estimate.stage_times)
+        bubble = max(0.0, max(timeline.spans_s) - work)
+        total = estimate.micro_batches / shown * work + bubble
+        return dataclasses.replace(estimate, seconds={**estimate.seconds, "pipeline bubble": bubble},
+                                   bubble=bubble / total), timeline  # fmt: skip
+
+    def chunk_costs(self, layout: Layout, counts: tuple[int, ...], schedule: Schedule) -> list[StageCost]:
+        """Times of every stage of the model: its share of its rank's layers, and the ends where they are."""
+        _, _, entry, head = self.pieces(layout)
+        one, path, costs = self.mean_layer(layout), schedule.paths[0], []
+        for stage, rank in enumerate(path):
+            times = one * (counts[rank] / layout.chunks)
+            if stage == 0:
+                times = times + entry
+            if stage == len(path) - 1:
+                times = times + head
+            costs.append(StageCost(times.forward, times.backward_input, times.backward_weight))
+        return costs
+
     def p2p_s(self, layout: Layout) -> float:
         """Seconds of handing one micro-batch's activations to the next stage."""
         if layout.pp == 1:
@@ -175,7 +213,7 @@ class Estimator:
         seconds = {
             "compute": work - exposed - m * slowest.again,
             "recompute": m * slowest.again,
-            "tensor, context and expert communication": exposed,
+            "communication inside layers": exposed,
             "pipeline bubble": bubble,
             "pipeline transfers": handed,
             "data-parallel communication": dp_s - hidden,

@@ -6,7 +6,7 @@ factor of its own.
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 
 from distributed.planner.errors import PlanError
@@ -207,17 +207,40 @@ def meshes(model: Model, gpus: int, largest_tp: int) -> Iterator[Layout]:
                     yield dataclasses.replace(mesh, ep=ep)
 
 
-def nearest_legal(model: Model, wish: Layout, gpus: int, global_batch: int, largest_tp: int) -> Layout | None:
-    """The legal layout at the fewest doublings from the wish, its recipe kept where that is possible."""
-    best, least = None, math.inf
-    for mesh in meshes(model, gpus, max(largest_tp, wish.tp)):
-        doublings = sum(abs(math.log2(getattr(mesh, a) / getattr(wish, a))) for a in ("tp", "cp", "pp", "dp", "ep"))
-        if doublings >= least:
-            continue
-        axes = {"tp": mesh.tp, "cp": mesh.cp, "pp": mesh.pp, "dp": mesh.dp, "ep": mesh.ep}
-        for recipe in ({}, {"schedule": "1f1b", "virtual": 1}, {"schedule": "1f1b", "virtual": 1, "micro_batch": 1}):
-            candidate = dataclasses.replace(wish, **{**axes, **recipe})  # type: ignore[arg-type]
-            if not objections(model, candidate, gpus, global_batch):
-                best, least = candidate, doublings
-                break
-    return best
+def nearest_legal(
+    model: Model,
+    wish: Layout,
+    gpus: int,
+    global_batch: int,
+    largest_tp: int,
+    fits: Callable[[Layout], bool] | None = None,
+) -> Layout | None:
+    """The legal layout at the fewest doublings from the wish, its recipe kept where that is possible.
+
+    With `fits`, the nearest that also fits; the nearest legal one when none does.
+    """
+    names = ("tp", "cp", "pp", "dp", "ep")
+    near = sorted(
+        (sum(abs(math.log2(getattr(mesh, name) / getattr(wish, name))) for name in names), str(mesh), mesh)
+        for mesh in meshes(model, gpus, max(largest_tp, wish.tp))
+    )
+    plain: dict[str, object] = {"schedule": "1f1b", "virtual": 1, "micro_batch": 1}
+    full: dict[str, object] = {**plain, "recompute": "full"}
+    steps: tuple[dict[str, object], ...] = (
+        {},
+        {"schedule": "1f1b", "virtual": 1},
+        plain,
+        {**plain, "zero": 2},
+        {**full, "zero": 2},
+        {**full, "zero": 3},
+    )
+    legal: Layout | None = None
+    for _, _, mesh in near:
+        for step in steps:
+            candidate = dataclasses.replace(wish, **{**{name: getattr(mesh, name) for name in names}, **step})  # type: ignore[arg-type]
+            if objections(model, candidate, gpus, global_batch):
+                continue
+            if fits is None or fits(candidate):
+                return candidate
+            legal = legal or candidate
+    return legal

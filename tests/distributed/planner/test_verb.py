@@ -1,0 +1,55 @@
+"""`feedloop plan`: one JSON object, a table for people, a page on request, and one sentence when it cannot be."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from feedloop.cli import main
+
+ASK = ["plan", "--model", "llama3-70b", "--cluster", "h100", "--gpus", "64", "--global-batch", "256"]
+
+
+def run(*more):
+    return CliRunner().invoke(main, [*ASK, *more])
+
+
+def test_json_is_one_object_and_the_page_is_written(tmp_path):
+    done = run("--json", "--html", str(tmp_path / "plan.html"), "--trace", str(tmp_path / "trace.json"))
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)
+    assert len(report["best"]) == 10 and report["best"][0]["layout"] == report["chosen"]["layout"]
+    assert (tmp_path / "plan.html").read_text().startswith("<!doctype html>")
+    assert "traceEvents" in json.loads((tmp_path / "trace.json").read_text())
+
+
+def test_people_get_the_table_the_groups_and_the_reasons():
+    done = run("--layout", "tp=4,pp=4,dp=4,zero=2", "--why-not", "dp=64,zero=3")
+    assert done.exit_code == 0
+    assert "ranks 0 4 8 12: nodes 0 1" in done.stdout and "bottleneck" in done.stdout
+    assert "dp=64,zero=3,micro=1 does not fit" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [(["--layout", "tp=4,pp=4,dp=5"], "= 80 ranks, but there are 64 accelerators"), (["--gpus", "0"], "--gpus is 0"),
+     (["--model", "gpt-9"], "no model 'gpt-9'; known:"), (["--global-batch", "0"], "global batch of 0"),
+     (["--cluster", "/nowhere/c.json"], "cannot be read")],
+)  # fmt: skip
+def test_bad_input_is_one_sentence_and_exit_2(more, sentence, tmp_path):
+    page = tmp_path / "plan.html"
+    done = run(*more, "--html", str(page))
+    assert done.exit_code == 2 and sentence in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1 and not page.exists()
+
+
+def test_a_model_and_a_cluster_from_files_are_planned(tmp_path):
+    (tmp_path / "m.json").write_text(
+        json.dumps({"layers": 4, "hidden": 256, "heads": 8, "sequence": 512, "vocab": 1000})
+    )
+    (tmp_path / "c.toml").write_text('machine = "a100"\ngpus = 4\nmemory_gib = 40.0\n')
+    done = CliRunner().invoke(
+        main, ["plan", "--model", str(tmp_path / "m.json"), "--cluster", str(tmp_path / "c.toml"), "--json"]
+    )
+    report = json.loads(done.stdout)
+    assert report["cluster"]["accelerators"] == 4 and report["cluster"]["usable_gib"] == 36
