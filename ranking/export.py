@@ -1,7 +1,5 @@
 """Writes the ranker as one ONNX graph: raw inputs in, calibrated probabilities out."""
 
-import logging
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +7,7 @@ import torch
 from torch import nn
 
 from contracts.features import INPUT_NAMES
+from contracts.onnx_file import write_onnx
 from ranking.mmoe import MMoE
 from ranking.transform import InputTransform
 
@@ -34,28 +33,7 @@ class ServedRanker(nn.Module):
 
 def export_onnx(served: ServedRanker, path: Path) -> None:
     """Writes `served`, which must be float32 and on the CPU, with input "inputs" (N, F) and output "probabilities"."""
-    import onnx
-
-    example = (torch.zeros(3, len(INPUT_NAMES)),)
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        program = torch.onnx.export(
-            served.eval(), example, dynamo=True, verbose=False, input_names=["inputs"], output_names=["probabilities"],
-            dynamic_shapes=({0: torch.export.Dim("rows", min=1)},),
-        )  # fmt: skip
-    assert program is not None
-    model = program.model_proto
-    # The exporter notes source lines and paths; without them the same model has the same bytes everywhere.
-    del model.metadata_props[:], model.graph.metadata_props[:]
-    for part in (
-        *model.graph.node,
-        *model.graph.value_info,
-        *model.graph.input,
-        *model.graph.output,
-        *model.graph.initializer,
-    ):
-        del part.metadata_props[:]
-        part.doc_string = ""
-    onnx.checker.check_model(model)
-    path.write_bytes(model.SerializeToString(deterministic=True))
+    rows = {0: torch.export.Dim("rows", min=1)}
+    write_onnx(
+        served, (torch.zeros(3, len(INPUT_NAMES)),), path, inputs=["inputs"], output="probabilities", dynamic=(rows,)
+    )

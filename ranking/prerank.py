@@ -80,10 +80,12 @@ def fit_trees(train: Samples, validation: Samples, rewards: np.ndarray, settings
     """The LightGBM booster cut at its best round by validation NDCG; `BadInput` when no split was found."""
     import lightgbm
 
+    # A small log has no leaves of that size: there a leaf may be as small as a fortieth of the rows.
+    leaf_rows = min(settings.rows_per_leaf, max(10, len(train) // 40))
     parameters = {
         "objective": "lambdarank", "metric": "ndcg", "eval_at": [_TOP], "label_gain": (rewards - rewards[0]).tolist(),
         "lambdarank_truncation_level": 2 * _TOP, "lambdarank_norm": False,
-        "num_leaves": settings.leaves, "learning_rate": settings.learning_rate, "min_data_in_leaf": settings.rows_per_leaf,
+        "num_leaves": settings.leaves, "learning_rate": settings.learning_rate, "min_data_in_leaf": leaf_rows,
         "feature_fraction": settings.feature_share, "bagging_fraction": settings.row_share, "bagging_freq": 1,
         "lambda_l2": settings.l2, "deterministic": True, "force_row_wise": True, "num_threads": settings.threads,
         "seed": settings.seed, "verbosity": -1,
@@ -95,7 +97,9 @@ def fit_trees(train: Samples, validation: Samples, rewards: np.ndarray, settings
     )  # fmt: skip
     booster = lightgbm.Booster(model_str=booster.model_to_string(num_iteration=booster.best_iteration))
     if not booster.feature_importance("split").any():
-        raise BadInput(f"the pre-ranker found nothing to split on in {len(train)} train samples; lower rows_per_leaf")
+        raise BadInput(
+            f"the pre-ranker found nothing to split on in {len(train)} train samples; a longer log is needed"
+        )
     return booster
 
 

@@ -45,7 +45,7 @@ def train_ranker(workspace: Workspace, settings: RankerSettings | None = None, n
     try:
         world_size = given_world_size(nproc)
         parsed = ParallelLayout.parse(f"dp_replicate={world_size}" if layout is None else layout)
-        parsed.check(world_size)
+        parsed.only("dp_replicate", what="the ranker").check(world_size)
     except LayoutError as error:
         raise BadInput(str(error)) from None
     check_samples(workspace)

@@ -3,6 +3,7 @@
 Shapes: M interactions, U users, C channels of one user, T all list entries, N posts, K ranked posts.
 """
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,13 +55,17 @@ def train_channels(user_id_M: np.ndarray, channel_id_M: np.ndarray, weight_M: np
     seen = csr_matrix((weight_M, (user_M, channel_M)), shape=(len(user_id_U), len(channel_id_H)), dtype=np.float32)
     seen.sum_duplicates()
     seen.data = np.log1p(seen.data)
-    if settings.model == "als":
-        model = AlternatingLeastSquares(factors=settings.factors, iterations=settings.iterations, alpha=settings.alpha,
-                                        regularization=settings.regularization, random_state=seed, num_threads=1)  # fmt: skip
-    else:
-        model = BM25Recommender(K=settings.neighbours, num_threads=1)
     own = seen[:, np.flatnonzero(channel_id_H < 0)]
-    with threadpool_limits(1):
+    with threadpool_limits(1), warnings.catch_warnings():
+        # The library weighs its matrix into another layout itself, and then warns of it.
+        warnings.filterwarnings("ignore", "Method expects CSR input")
+        if settings.model == "als":
+            model = AlternatingLeastSquares(
+                factors=settings.factors, iterations=settings.iterations, alpha=settings.alpha,
+                regularization=settings.regularization, random_state=seed, num_threads=1,
+            )  # fmt: skip
+        else:
+            model = BM25Recommender(K=settings.neighbours, num_threads=1)
         model.fit(seen, show_progress=False)
         wanted = settings.channels_per_user + int(np.diff(own.indptr).max(initial=0))
         wanted = min(wanted, len(channel_id_H))

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from contracts.onnx_file import write_onnx
 from contracts.tables import POST_KINDS
 from recall.settings import VectorSettings
 from recall.vector import codes
@@ -106,15 +107,11 @@ class TrainedTowers:
 
     def export_post_tower(self, path: Path) -> None:
         """Writes the post tower as ONNX: channel, topic, kind (codes), content -> vector."""
-        import logging
-
         width = self.model.post_line.in_features - _CHANNEL - _TOPIC - _KIND
         example = (*(torch.zeros(2, dtype=torch.int64) for _ in range(3)), torch.zeros(2, width))
         rows = {0: torch.export.Dim("posts")}
-        logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-        torch.onnx.export(self.model.eval(), example, str(path), input_names=["channel", "topic", "kind", "content"],
-                          output_names=["vector"], dynamic_shapes=(rows,) * 4, external_data=False, dynamo=True,
-                          verbose=False)  # fmt: skip
+        write_onnx(self.model, example, path, inputs=["channel", "topic", "kind", "content"], output="vector",
+                   dynamic=(rows,) * 4)  # fmt: skip
 
 
 def train_towers(user_id_M: np.ndarray, post_M: np.ndarray, weight_M: np.ndarray, group_M: np.ndarray, posts: PostInputs,

@@ -30,7 +30,7 @@ class DiverseSelector:
       a post that many pass on does not fill the slate. Where nobody else is left the rule yields.
     * Scores shrink by `author_decay` per earlier post of the author, `topic_decay` per post of the topic in the last
       places, and by `content_decay` ** (largest cosine of embeddings there).
-    * Of the first k places at least `friend_share` * k, rounded down, go to friends' posts while there are any: it is a
+    * Of the first k places at least `friend_share` * k, rounded up, go to friends' posts while there are any: it is a
       friend feed, and strangers' popular posts would outbid friends' everyday ones.
     * One post per group (one subject; one original and its shares).
     * Places `explore_first`, then every `explore_every`: the best of old friends', new friends' and new posts. Places
@@ -100,7 +100,7 @@ class _Slate:
 
     def _owes_friends(self) -> bool:
         placed = int(self.friend_N[self.placed].sum())
-        return placed < math.floor(self.settings.friend_share * (len(self.placed) + 1) + 1e-9)
+        return placed < math.ceil(self.settings.friend_share * (len(self.placed) + 1) - 1e-9)
 
     def _shares_author(self, row: int) -> np.ndarray:
         """Who has the author or the original's author of `row` as one of theirs (N,)."""

@@ -107,7 +107,7 @@ def test_strangers_best_posts_leave_friends_their_share_of_every_page(tmp_path):
     for at, author in enumerate((*strangers, *range(2, 10))):  # the friends' posts are older than all of the strangers'
         world.post(100 + at, author, END - (10 + at) * HOUR, topic=at % 6)
     hours = [10.0 + at for at in range(38)]
-    for share, friends in ((0.6, [0, 1, 1, 2, 3, 3, 4, 4]), (0.0, [0] * 8)):
+    for share, friends in ((0.6, [1, 2, 2, 3, 3, 4, 5, 5]), (0.0, [0] * 8)):
         settings = FeedSettings(friend_share=share, explore_every=0)
         feed = feed_of(world, tmp_path / str(share), fixed_models(hours), settings=settings)
         assert np.cumsum(np.isin(feed.shown["author_id"], range(2, 10))).tolist() == friends
