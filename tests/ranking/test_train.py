@@ -100,7 +100,11 @@ def test_grades_follow_the_worth_of_what_was_done():
 
 @pytest.mark.parametrize(
     ("layout", "sentence"),
-    [("dp_replicate=3", "has 3 ranks, but 2 were started"), ("tp=2", "not built yet"), ("two", "AXIS=RANKS")],
+    [
+        ("dp_replicate=3", "has 3 ranks, but 2 were started"),
+        ("tp=2", "axis tp=2 is not built yet for the ranker"),
+        ("two", "AXIS=RANKS"),
+    ],
 )
 def test_a_layout_that_does_not_fit_is_refused_before_any_work(workspace: Workspace, layout: str, sentence: str):
     before = workspace.artifacts.versions("ranker")
