@@ -205,12 +205,13 @@ class Model:
     def training_flops(self, samples: float, recompute: str = "none") -> float:
         """FLOPs executed for `samples` forward and backward: 72 B L s h^2 (1 + s/6h + V/12hL) for a plain transformer.
 
-        Backward is twice forward; "full" runs the layers forward once more (96 ... V/16Lh), "selective" the attention core.
+        Backward is twice forward; "full" runs the layers forward once more (96 ... V/16Lh). "selective" counts as published,
+        s/3h in place of s/6h: three times the attention core's forward, though only one forward is run again.
         """
         dense, moe = self.layers - self.moe_layers, self.moe_layers
         stack = dense * self.layer_forward_flops() + moe * self.layer_forward_flops(True)
         rest = 2.0 * self.sequence * self.hidden * self.vocab + 2.0 * sum(mlp.weights for mlp in self.mlps)
-        again = {"none": 0.0, "full": stack, "selective": 4.0 * self.sequence**2 * self.query_width * self.layers}
+        again = {"none": 0.0, "full": stack, "selective": 12.0 * self.sequence**2 * self.query_width * self.layers}
         return samples * (3.0 * (stack + rest) + again[recompute])
 
 

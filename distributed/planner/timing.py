@@ -108,6 +108,10 @@ def layer_times(
     whole = t if layout.sequence_parallel else 1
     replicated = (20.0 + (2.0 if model.dropout else 0.0)) * h / whole
     split = (4.0 * (q + 2 * k) + 4.0 * q + 2.0 * (model.up_matrices + 1) * wide) / t
+    if kind == "fp8":
+        # Every product's input is read for its largest value, read again and written as fp8; so are the weights.
+        inputs = tokens * sum(n * shape[1] for n, shape in zip(repeats, products) if shape[0] == tokens)
+        split += 5.0 * (inputs + sum(n * i * c for n, (_, i, c) in zip(repeats, products))) / tokens
     moved = elementwise_s(tokens * (replicated + split), cluster)
     tp_s, other_s = _layer_communication_s(model, layout, cluster, moe, tokens)
     hidden = min(cluster.efficiency.tp_overlap * tp_s, weight_gemm)
