@@ -1,9 +1,7 @@
-"""The process groups of a mesh on one rank: verified at start-up, counted by the byte ledger, no-ops where of one rank."""
+"""The process groups of a mesh on one rank: verified at start-up, no-ops where of one rank."""
 
-import time
-from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
@@ -16,49 +14,16 @@ STANDARD = (*((axis,) for axis in AXES), DATA_AXES, ("dp_shard", "cp"), AXES)
 """The axes along which every mesh has groups; `AXES` is the whole world."""
 
 
-@dataclass
-class Line:
-    """One kind of collective along one group: how often, bytes that this rank handed in, seconds until they were done."""
-
-    calls: int = 0
-    bytes_in: int = 0
-    seconds: float = 0.0
-
-
-@dataclass
-class Ledger:
-    """Every collective of this rank by (group, kind). Asynchronous ones count the time that they were waited for."""
-
-    lines: dict[tuple[str, str], Line] = field(default_factory=lambda: defaultdict(Line))
-
-    def add(self, group: str, kind: str, tensor: torch.Tensor, seconds: float) -> None:
-        """Counts one call on `tensor`, the input of this rank."""
-        line = self.lines[group, kind]
-        line.calls += 1
-        line.bytes_in += tensor.numel() * tensor.element_size()
-        line.seconds += seconds
-
-    def wait(self, group: str, kind: str, seconds: float) -> None:
-        """Adds the time that a collective counted before was waited for."""
-        self.lines[group, kind].seconds += seconds
-
-    def calls(self, group: str) -> dict[str, int]:
-        """Calls by kind along `group`."""
-        return {kind: line.calls for (name, kind), line in sorted(self.lines.items()) if name == group}
-
-
 class Pending:
-    """A collective under way; `wait` returns its result and books the time waited."""
+    """A collective under way; `wait` returns its result."""
 
-    def __init__(self, group: "Group", kind: str, work: "dist.Work | None", result: torch.Tensor):
-        self._group, self._kind, self._work, self._result = group, kind, work, result
+    def __init__(self, work: "dist.Work | _All | None", result: torch.Tensor):
+        self._work, self._result = work, result
 
     def wait(self) -> torch.Tensor:
         """The result, once it is there."""
         if self._work is not None:
-            begun = time.perf_counter()
             self._work.wait()
-            self._group.ledger.wait(self._group.name, self._kind, time.perf_counter() - begun)
             self._work = None
         return self._result
 
@@ -70,7 +35,6 @@ class Group:
     name: str
     members: tuple[int, ...]
     index: int
-    ledger: Ledger
     handle: "dist.ProcessGroup | None" = None
 
     @property
@@ -85,7 +49,7 @@ class Group:
     def start_all_reduce_(self, tensor: torch.Tensor, op: str = "sum") -> Pending:
         """`all_reduce_` under way."""
         operator = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX}[op]
-        return self._start("all_reduce", tensor, tensor, lambda: dist.all_reduce(tensor, operator, self.handle, True))
+        return self._start(tensor, lambda: dist.all_reduce(tensor, operator, self.handle, True))
 
     def all_gather(self, tensor: torch.Tensor) -> torch.Tensor:
         """(N, ...) of each member to (size x N, ...), in member order."""
@@ -95,13 +59,13 @@ class Group:
         """`all_gather` under way, into `out` where given."""
         tensor = tensor.contiguous()
         if self.size == 1 and out is None:
-            return Pending(self, "all_gather", None, tensor)
+            return Pending(None, tensor)
         if out is None:
             out = tensor.new_empty((self.size * tensor.shape[0], *tensor.shape[1:]))
         if self.size == 1:
-            return Pending(self, "all_gather", None, out.copy_(tensor))
+            return Pending(None, out.copy_(tensor))
         target = out
-        return self._start("all_gather", tensor, out,
+        return self._start(out,
                            lambda: dist.all_gather_single(target, tensor, self.handle, True))  # fmt: skip
 
     def reduce_scatter(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -112,9 +76,9 @@ class Group:
         """`reduce_scatter` under way."""
         tensor = tensor.contiguous()
         if self.size == 1:
-            return Pending(self, "reduce_scatter", None, tensor)
+            return Pending(None, tensor)
         out = tensor.new_empty((tensor.shape[0] // self.size, *tensor.shape[1:]))
-        return self._start("reduce_scatter", tensor, out,
+        return self._start(out,
                            lambda: dist.reduce_scatter_single(out, tensor, dist.ReduceOp.SUM, self.handle, True))  # fmt: skip
 
     def all_to_all(self, tensor: torch.Tensor, send: Sequence[int] | None = None,
@@ -126,34 +90,28 @@ class Group:
         rows = tensor.shape[0] if receive is None else sum(receive)
         out = tensor.new_empty((rows, *tensor.shape[1:]))
         sends, receives = (None if part is None else list(part) for part in (send, receive))
-        return self._start("all_to_all", tensor, out,
+        return self._start(out,
                            lambda: dist.all_to_all_single(out, tensor, receives, sends, self.handle, True)).wait()  # fmt: skip
 
     def start_shift(self, tensor: torch.Tensor, by: int = 1) -> Pending:
         """Sends `tensor` to the member `by` places on, around the ring; the result is what came from `by` places back."""
         if self.size == 1:
-            return Pending(self, "shift", None, tensor)
+            return Pending(None, tensor)
         tensor = tensor.contiguous()
         out = torch.empty_like(tensor)
         works = [
             dist.isend(tensor, self.members[(self.index + by) % self.size], self.handle),
             dist.irecv(out, self.members[(self.index - by) % self.size], self.handle),
         ]
-        self.ledger.add(self.name, "shift", tensor, 0.0)
-        return Pending(self, "shift", _All([work for work in works if work is not None], tensor), out)  # type: ignore[arg-type]
+        return Pending(_All([work for work in works if work is not None], tensor), out)
 
     def broadcast_(self, tensor: torch.Tensor, source: int = 0) -> torch.Tensor:
         """Overwrites `tensor` by that of the member `source`."""
-        return self._start("broadcast", tensor, tensor,
+        return self._start(tensor,
                            lambda: dist.broadcast(tensor, self.members[source], self.handle, True)).wait()  # fmt: skip
 
-    def _start(self, kind: str, tensor: torch.Tensor, result: torch.Tensor, call) -> Pending:
-        if self.size == 1:
-            return Pending(self, kind, None, result)
-        begun = time.perf_counter()
-        work = call()
-        self.ledger.add(self.name, kind, tensor, time.perf_counter() - begun)
-        return Pending(self, kind, work, result)
+    def _start(self, result: torch.Tensor, call: Callable[[], "dist.Work | None"]) -> Pending:
+        return Pending(None if self.size == 1 else call(), result)
 
 
 @dataclass
@@ -172,7 +130,7 @@ class Mesh:
 
     def __init__(self, layout: ParallelLayout, rank: Rank):
         layout.check(rank.world_size)
-        self.layout, self.rank, self.ledger = layout, rank, Ledger()
+        self.layout, self.rank = layout, rank
         self.coordinate = layout.coordinate(rank.index)
         self._groups: dict[str, Group] = {}
         self._handles: dict[tuple[int, ...], dist.ProcessGroup] = {}
@@ -196,6 +154,15 @@ class Mesh:
         """The ranks that hold the same parameters and different tokens."""
         return self.group(*DATA_AXES)
 
+    def handles(self) -> dict[str, "dist.ProcessGroup | None"]:
+        """The process groups of more than one rank by name, as the byte ledger takes them."""
+        # Axes of one rank give the same group several names; the shortest is the axis itself.
+        found: dict[tuple[int, ...], Group] = {}
+        for group in sorted(self._groups.values(), key=lambda group: len(group.name)):
+            if group.size > 1:
+                found.setdefault(group.members, group)
+        return {group.name: group.handle for group in found.values()}
+
     def carve(self, group: Group, inner: int) -> tuple[Group, Group]:
         """Cuts every group of this name into runs of `inner` neighbours: (the run, those with the same place in the runs).
 
@@ -217,7 +184,6 @@ class Mesh:
                     raise LayoutError(
                         f"group {group.name} of rank {self.rank.index} should hold {group.members}, holds {answered}"
                     )
-        self.ledger.lines.clear()
 
     def _compare_before(self, mine: dict[str, tuple[int, ...]]) -> None:
         # Before any group is made: ranks that disagree would wait for each other for ever.
@@ -245,4 +211,4 @@ class Mesh:
                     handle = dist.new_group(list(members))
                     if members == mine:
                         self._handles[mine] = handle
-        return Group(name, mine, mine.index(self.rank.index), self.ledger, self._handles.get(mine))
+        return Group(name, mine, mine.index(self.rank.index), self._handles.get(mine))
