@@ -1,0 +1,12 @@
+"""Mixtures of experts, sharded over ranks: sparse layers whose tokens travel, and dense ones that every sample uses."""
+
+from distributed.experts.bank import ExpertBank
+from distributed.experts.dense import shard_dense_experts
+from distributed.experts.layer import ExpertLayer, expert_groups, expert_parameters
+from distributed.experts.load import ExpertLoad
+from distributed.experts.router import Router, RouterSettings, Routing, update_balance_bias_
+
+__all__ = [
+    "ExpertBank", "ExpertLayer", "ExpertLoad", "Router", "RouterSettings", "Routing", "expert_groups", "expert_parameters",
+    "shard_dense_experts", "update_balance_bias_",
+]  # fmt: skip
