@@ -78,7 +78,7 @@ def stage_parameters(
         dense += vocabulary + (model.sequence * h if model.learned_positions else 0)
     if last and model.layers:
         tied_elsewhere = model.tied and first
-        dense += (0 if tied_elsewhere else vocabulary) + h * (2 if model.biases else 1)
+        dense += (0 if tied_elsewhere else vocabulary) + model.final_norm_parameters
     if first:
         dense += model.mlp_parameters
     return dense, expert

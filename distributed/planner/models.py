@@ -80,6 +80,7 @@ class Model:
     biases: bool = False
     tied: bool = False
     learned_positions: bool = False
+    final_norm: bool = True
     flash: bool = True
     dropout: bool = False
     experts: Experts | None = None
@@ -144,6 +145,11 @@ class Model:
         """One layer's two norms."""
         return 2 * self.hidden * (2 if self.biases else 1)
 
+    @cached_property
+    def final_norm_parameters(self) -> int:
+        """The norm after the last layer."""
+        return self.hidden * (2 if self.biases else 1) if self.layers and self.final_norm else 0
+
     def layer_parameters(self, moe: bool) -> tuple[int, int]:
         """(dense, expert) parameters of one layer."""
         dense = self.attention_parameters + self.norm_parameters
@@ -178,10 +184,9 @@ class Model:
         """All parameters, exactly."""
         dense, _ = self.layer_parameters(False)
         moe = sum(self.layer_parameters(True)) if self.experts else 0
-        final_norm = self.hidden * (2 if self.biases else 1) if self.layers else 0
         stack = (self.layers - self.moe_layers) * dense + self.moe_layers * moe
         ends = self.embedding_parameters + self.head_parameters
-        return stack + ends + final_norm + self.table_parameters + self.mlp_parameters
+        return stack + ends + self.final_norm_parameters + self.table_parameters + self.mlp_parameters
 
     @cached_property
     def active_parameters(self) -> int:

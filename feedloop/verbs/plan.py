@@ -1,12 +1,14 @@
 """The verb that answers which parallel layout a model should have on a cluster: plan."""
 
+import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
 from contracts.errors import BadInput
-from contracts.files import write_atomically
+from contracts.files import read_json, write_atomically
 from contracts.workspace import Workspace
 from feedloop.console import verb
 
@@ -25,9 +27,15 @@ from feedloop.console import verb
 @click.option("--html", type=click.Path(path_type=Path, dir_okay=False), default=None, help="Also write the page here.")
 @click.option("--trace", type=click.Path(path_type=Path, dir_okay=False), default=None,
               help="Also write the simulated pipeline here, for chrome://tracing.")  # fmt: skip
+@click.option(
+    "--requests", default="", help="Plan serving instead: tokens in, tokens out and requests a second, as 2048:256@8."
+)
+@click.option("--diagnose", type=click.Path(path_type=Path), default=None,
+              help="Say what a run's step log (.jsonl) or torch profiler trace (.json) shows, instead of planning.")  # fmt: skip
 @verb
 def plan_verb(workspace: Workspace, model: str, cluster: str, gpus: int | None, global_batch: int | None,
-              sequence: int | None, layout: str, why_not: str, html: Path | None, trace: Path | None) -> dict[str, Any]:  # fmt: skip
+              sequence: int | None, layout: str, why_not: str, html: Path | None, trace: Path | None, requests: str,
+              diagnose: Path | None) -> dict[str, Any]:  # fmt: skip
     """Says which layout fits and is fastest, how much memory it takes, what it sends, and where its time goes.
 
     Nothing is started and nothing is measured: figures come from the shipped machine's constants and their sources.
@@ -40,6 +48,10 @@ def plan_verb(workspace: Workspace, model: str, cluster: str, gpus: int | None, 
         raise BadInput(f"--gpus is {gpus}; at least 1 is needed")
     try:
         asked, machines = load_model(model, sequence), load_cluster(cluster, gpus)
+        if requests:
+            return _serving(asked, machines, requests)
+        if diagnose:
+            return _diagnosis(asked, machines, diagnose)
         batch = default_batch(asked, machines.gpus) if global_batch is None else global_batch
         found = answer(Question(asked, machines, batch, layout, why_not))
     except PlanError as error:
@@ -52,6 +64,24 @@ def plan_verb(workspace: Workspace, model: str, cluster: str, gpus: int | None, 
         return found.report
     _print(found.report)
     return {}
+
+
+def _serving(model: Any, cluster: Any, text: str) -> dict[str, Any]:
+    from distributed.planner.serving import Traffic, advise, serving_plans
+
+    shape = re.fullmatch(r"(\d+):(\d+)(?:@(\d+(?:\.\d+)?))?", text)
+    if not shape:
+        raise BadInput(f"--requests is {text!r}, not TOKENS_IN:TOKENS_OUT or TOKENS_IN:TOKENS_OUT@REQUESTS_A_SECOND")
+    traffic = Traffic(int(shape[1]), int(shape[2]), float(shape[3] or 0))
+    best = advise(serving_plans(model, cluster, traffic), traffic)
+    return {f"for {goal}": {"replicas": str(plan), **asdict(plan)} for goal, plan in best.items()}
+
+
+def _diagnosis(model: Any, cluster: Any, path: Path) -> dict[str, Any]:
+    from distributed.planner.diagnosis import diagnose, from_trace, read_step_log
+
+    lines = from_trace(read_json(path)) if path.suffix == ".json" else read_step_log(path)
+    return asdict(diagnose(lines, model, cluster))
 
 
 def _print(report: dict[str, Any]) -> None:
