@@ -174,6 +174,10 @@ def _schedule_objections(layout: Layout, micro_batches: int) -> list[str]:
         found.append("schedule=interleaved needs v of at least 2")
     if name == "interleaved" and m % pp:
         found.append(f"interleaved needs micro-batches in multiples of pp {pp}; there are {m}")
+    if pp > 1 and layout.zero == 3 and name.startswith(("zb-", "dualpipe")):
+        found.append(
+            f"{name} defers weight gradients, which zero=3 would compute against parameters already given back; zero=2 works"
+        )
     if name in ("zb-h1", "zb-h2") and pp > 1 and m < (pp if name == "zb-h1" else 2 * pp - 1):
         found.append(f"{name} needs at least {pp if name == 'zb-h1' else 2 * pp - 1} micro-batches; there are {m}")
     if name == "zb-v" and m < 2 * pp - 1:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from distributed.planner.errors import PlanError
 from distributed.planner.estimate import Estimate, Estimator
-from distributed.planner.layout import Layout, divisors, meshes, nearest_legal, objections
+from distributed.planner.layout import SCHEDULES, Layout, divisors, meshes, nearest_legal, objections
+from distributed.planner.machines import Cluster
 from distributed.planner.memory import stage_memory
 
 
@@ -18,12 +19,25 @@ class Limits:
     `dollars_per_step` and the cluster's hourly price limit the cost; 0 is no limit.
     """
 
-    schedules: tuple[str, ...] = ("1f1b", "interleaved", "zb-h1")
+    schedules: tuple[str, ...] = ("1f1b", "interleaved", "zb-h1", "zb-v")
     micro_batches: tuple[int, ...] = ()
     recompute: tuple[str, ...] = ("none", "selective", "full")
     zero: tuple[int, ...] = (1, 2, 3)
     largest_virtual: int = 8
     dollars_per_step: float = 0.0
+
+
+def limits_from(cluster: Cluster, schedules: str = "", most_dollars: float = 0.0) -> Limits:
+    """Limits from texts; `PlanError` on an unknown schedule, or a limit in dollars where accelerators have no price."""
+    names = tuple(filter(None, (name.strip() for name in schedules.split(","))))
+    unknown = [name for name in names if name not in SCHEDULES]
+    if unknown:
+        raise PlanError(f"no schedule {unknown[0]!r}; known: {', '.join(SCHEDULES)}")
+    if most_dollars and not cluster.dollars_per_hour:
+        raise PlanError(
+            f"{cluster.name} has no dollars_per_hour, so that a limit of {most_dollars:g} dollars says nothing"
+        )
+    return Limits(schedules=names or Limits.schedules, dollars_per_step=most_dollars)
 
 
 @dataclass
@@ -110,7 +124,7 @@ def recipes(estimator: Estimator, mesh: Layout, limits: Limits) -> Iterator[Layo
             first = dataclasses.replace(mesh, micro_batch=micro, schedule=schedule, virtual=virtual)
             if objections(model, first, mesh.world_size, batch):
                 continue
-            for zero in zeros:
+            for zero in zeros if schedule in ("1f1b", "interleaved") else [z for z in zeros if z < 3]:
                 for mode in modes:
                     for order in orders:
                         yield dataclasses.replace(first, zero=zero, recompute=mode, order=order)

@@ -24,6 +24,13 @@ from feedloop.console import verb
 @click.option(
     "--why-not", "why_not", default="", help="Compare this layout with the answer and say why it is not the answer."
 )
+@click.option(
+    "--schedules",
+    default="",
+    help="Pipeline schedules to choose from, comma separated; 1f1b, interleaved, zb-h1 and zb-v by default.",
+)
+@click.option("--most-dollars", type=float, default=0.0,
+              help="Most that a step may cost; the cluster's file says dollars_per_hour of an accelerator.")  # fmt: skip
 @click.option("--html", type=click.Path(path_type=Path, dir_okay=False), default=None, help="Also write the page here.")
 @click.option("--trace", type=click.Path(path_type=Path, dir_okay=False), default=None,
               help="Also write the simulated pipeline here, for chrome://tracing.")  # fmt: skip
@@ -34,8 +41,8 @@ from feedloop.console import verb
               help="Say what a run's step log (.jsonl) or torch profiler trace (.json) shows, instead of planning.")  # fmt: skip
 @verb
 def plan_verb(workspace: Workspace, model: str, cluster: str, gpus: int | None, global_batch: int | None,
-              sequence: int | None, layout: str, why_not: str, html: Path | None, trace: Path | None, requests: str,
-              diagnose: Path | None) -> dict[str, Any]:  # fmt: skip
+              sequence: int | None, layout: str, why_not: str, schedules: str, most_dollars: float, html: Path | None,
+              trace: Path | None, requests: str, diagnose: Path | None) -> dict[str, Any]:  # fmt: skip
     """Says which layout fits and is fastest, how much memory it takes, what it sends, and where its time goes.
 
     Nothing is started and nothing is measured: figures come from the shipped machine's constants and their sources.
@@ -43,6 +50,7 @@ def plan_verb(workspace: Workspace, model: str, cluster: str, gpus: int | None, 
     from distributed.planner import PlanError, load_cluster, load_model
     from distributed.planner.answer import Question, answer, default_batch
     from distributed.planner.page import page, trace_json
+    from distributed.planner.search import limits_from
 
     if gpus is not None and gpus < 1:
         raise BadInput(f"--gpus is {gpus}; at least 1 is needed")
@@ -53,7 +61,9 @@ def plan_verb(workspace: Workspace, model: str, cluster: str, gpus: int | None, 
         if diagnose:
             return _diagnosis(asked, machines, diagnose)
         batch = default_batch(asked, machines.gpus) if global_batch is None else global_batch
-        found = answer(Question(asked, machines, batch, layout, why_not))
+        found = answer(
+            Question(asked, machines, batch, layout, why_not, limits_from(machines, schedules, most_dollars))
+        )
     except PlanError as error:
         raise BadInput(str(error)) from None
     if html:

@@ -18,7 +18,7 @@ from distributed.planner.ledger import bytes_by_axis, ledger
 from distributed.planner.machines import load_cluster
 from distributed.planner.models import load_model
 from distributed.planner.page import page, trace_json
-from distributed.planner.search import search, why_not
+from distributed.planner.search import limits_from, search, why_not
 
 LLAMA_70B, MIXTRAL = load_model("llama3-70b"), load_model("mixtral-8x7b")
 
@@ -180,3 +180,21 @@ def test_a_layout_reads_back_as_it_prints():
         tp=8, cp=2, pp=16, dp=4, zero=2, micro_batch=2, recompute="full", schedule="interleaved", virtual=3, sp=False
     )
     assert parse_layout(str(layout)) == layout
+
+
+def test_deferred_weight_gradients_and_given_back_parameters_do_not_go_together():
+    text = " ".join(objections(LLAMA_70B, parse_layout("pp=8,dp=8,zero=3,schedule=zb-h1"), 64, 256))
+    assert "zb-h1 defers weight gradients" in text and "zero=2 works" in text
+
+
+def test_a_limit_in_dollars_shuts_out_dear_layouts_and_needs_a_price():
+    cluster = load_cluster("h100", 64)
+    with pytest.raises(PlanError, match="h100 has no dollars_per_hour"):
+        limits_from(cluster, "", 1.0)
+    priced = dataclasses.replace(cluster, dollars_per_hour=2.0)
+    estimator = Estimator(LLAMA_70B, priced, 256)
+    free, dear = search(estimator), search(estimator, limits_from(priced, "1f1b", 1.25))
+    assert dear.too_dear > 0 and all(e.step_s * 64 * 2 / 3600 <= 1.25 for e in dear.best)
+    assert dear.best[0].step_s >= free.best[0].step_s
+    with pytest.raises(PlanError, match="no schedule '2f2b'"):
+        limits_from(cluster, "2f2b")
