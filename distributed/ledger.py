@@ -5,11 +5,12 @@ It looks on as a dispatch mode, so it sees the project's own collectives and tho
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 _KINDS = {
@@ -25,6 +26,7 @@ _KINDS = {
     "scatter_": "scatter", "barrier": "barrier", "monitored_barrier_": "barrier", "send": "send", "recv_": "recv",
     "recv_any_source_": "recv",
 }  # fmt: skip
+_WITHOUT_SIGNAL = ("send", "recv", "reduce_scatter", "reduce")
 _GATHERING = ("all_gather", "gather")
 _EVEN_SHARE = ("all_gather", "reduce_scatter", "all_to_all", "broadcast", "gather", "scatter", "reduce")
 
@@ -35,7 +37,9 @@ class Line:
 
     all-to-all: this rank's input). `bytes_sent`: what this rank sends to others by the ring formulas, or the exact split
     sizes of an uneven all-to-all; a receiver sends nothing. `seconds`: from a call to its completion, waiting for the
-    other ranks included, overlapping calls each in full; 0 for what runs on a GPU, whose clock the profiler reads.
+    other ranks included, overlapping calls each in full. gloo does not tell when a reduce-scatter or a point-to-point
+    transfer ends: there it is until the rank's next operator, which is right when the call is waited for at once. On a
+    GPU it is the time to enqueue: the profiler reads that clock.
     """
 
     axis: str
@@ -51,7 +55,8 @@ class Line:
 class _Call:
     line: Line
     begun: float
-    keep: list[torch.Tensor] = field(default_factory=list)
+    kept: torch.Tensor
+    """Alive until it is waited for, so that no other tensor takes its place in memory."""
 
 
 def sent_by_formula(kind: str, tensor_bytes: float, ranks: int) -> float:
@@ -75,23 +80,31 @@ class Ledger(TorchDispatchMode):
         self._axes = {group.group_name: axis for axis, group in (axes or {}).items() if group is not None}
         self._lines: dict[tuple[str, str], Line] = {}
         self._open: dict[int, _Call] = {}
+        self._last: tuple[Line, float] | None = None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        space = func.namespace
-        if space not in ("c10d", "_c10d_functional"):
-            return func(*args, **(kwargs or {}))
+        self._close_last()
         name = func._schema.name.split("::")[1]
-        if name == "wait_tensor":
+        if func.namespace == "_c10d_functional" and name == "wait_tensor":
             return self._waited(func, args)
-        if name not in _KINDS:
+        if func.namespace not in ("c10d", "_c10d_functional") or name not in _KINDS:
+            for value in args:
+                if isinstance(value, AsyncCollectiveTensor) and not value.completed:
+                    # It would wait inside the operator, unseen.
+                    value.trigger_wait()
+                    self._book(value)
             return func(*args, **(kwargs or {}))
         begun = time.perf_counter()
         outcome = func(*args, **(kwargs or {}))
         group = _group(args, func)
         if group is not None and group.size() > 1:
             line = self._count(_KINDS[name], name, args, outcome, group)
-            self._time(line, begun, outcome, space)
+            self._time(line, begun, outcome, func.namespace)
         return outcome
+
+    def __exit__(self, *reason: Any) -> None:
+        self._close_last()
+        super().__exit__(*reason)
 
     def _count(self, kind: str, name: str, args: tuple, outcome: Any, group: dist.ProcessGroup) -> Line:
         axis = self._axes.get(group.group_name) or ("world" if group == dist.group.WORLD else group.group_name)
@@ -106,30 +119,37 @@ class Ledger(TorchDispatchMode):
 
     def _time(self, line: Line, begun: float, outcome: Any, space: str) -> None:
         if space == "_c10d_functional":
-            tensors = list(_tensors(outcome))
-            if tensors:
-                self._open[tensors[0].untyped_storage()._cdata] = _Call(line, begun, tensors)
+            for tensor in list(_tensors(outcome))[:1]:
+                self._open[tensor.untyped_storage()._cdata] = _Call(line, begun, tensor)
             return
         work = outcome[-1] if isinstance(outcome, tuple) else outcome
-        if not isinstance(work, torch.ScriptObject) or line.kind in ("send", "recv"):
+        if not isinstance(work, torch.ScriptObject):
             return
 
         def done(_: Any) -> None:
             line.seconds += time.perf_counter() - begun
 
-        dist.Work.unbox(work).get_future().add_done_callback(done)
+        if line.kind in _WITHOUT_SIGNAL:
+            self._last = (line, begun)
+        else:
+            dist.Work.unbox(work).get_future().add_done_callback(done)
+
+    def _close_last(self) -> None:
+        if self._last is not None:
+            line, begun = self._last
+            line.seconds += time.perf_counter() - begun
+            self._last = None
 
     def _waited(self, func: Any, args: tuple) -> Any:
         outcome = func(*args)
-        call = self._open.pop(args[0].untyped_storage()._cdata, None)
-        if call is not None:
-            call.line.seconds += time.perf_counter() - call.begun
+        self._book(args[0])
         return outcome
 
-    def add_seconds(self, axis: str, kind: str, seconds: float) -> None:
-        """For point-to-point transfers, whose end only their waiter sees."""
-        if (axis, kind) in self._lines:
-            self._lines[axis, kind].seconds += seconds
+    def _book(self, tensor: torch.Tensor) -> None:
+        inner = tensor.elem if isinstance(tensor, AsyncCollectiveTensor) else tensor
+        call = self._open.pop(inner.untyped_storage()._cdata, None)
+        if call is not None:
+            call.line.seconds += time.perf_counter() - call.begun
 
     def lines(self) -> list[Line]:
         """All lines by axis and kind."""
