@@ -162,7 +162,7 @@ def test_the_answer_is_json_and_its_page_and_trace_need_nothing_else():
     assert sum(found.report["chosen"]["seconds"].values()) == pytest.approx(found.report["chosen"]["step_s"])
 
 
-@pytest.mark.parametrize(("model", "gpus"), [("mmoe-ranker", 8), ("sequence-ranker", 8), ("mixtral-8x7b", 64)])
+@pytest.mark.parametrize(("model", "gpus"), [("mmoe-ranker", 8), ("sequence-ranker", 8), ("mixtral-8x7b", 16)])
 def test_rankers_and_experts_get_a_layout_that_fits(model, gpus):
     asked = load_model(model)
     report = answer(Question(asked, load_cluster("h100", gpus), default_batch(asked, gpus))).report
