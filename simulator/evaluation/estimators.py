@@ -25,6 +25,9 @@ CLIP = 100.0
 class Terms:
     """An estimator as sums over requests, so that a resample of viewers needs only new sums.
 
+    `weighted_RK`, `weight_RK` and `shown_RK` have one column for each ratio that may be self-normalised: as a rule one a
+    position.
+
     value = [sum_r sum_k plain_rk + C] / R, where C = sum_r sum_k weighted_rk, or, self-normalised,
     C = sum_k n_k (sum_r weighted_rk / sum_r weight_rk) with n_k requests that have position k.
     """
@@ -77,8 +80,12 @@ def dm(log: LoggedData, target: Target) -> Terms:
 
 def dr(log: LoggedData, target: Target) -> Terms:
     """Doubly robust: mean_r sum_k [q(target's choice) + w_rk (r_rk - q(logged))]. Dudík, Langford and Li 2011."""
+    return doubly_robust(log, target, importance_weights(log, target))
+
+
+def doubly_robust(log: LoggedData, target: Target, weight_RK: np.ndarray) -> Terms:
+    """mean_r sum_k [q(target's choice) + weight_rk (r_rk - q(logged))], for weights (R, K) of any kind."""
     logged_RK, target_RK = _baselines(log, target)
-    weight_RK = importance_weights(log, target)
     return Terms(target_RK, weight_RK * (log.reward_RK - logged_RK), weight_RK, log.shown_RK, False)
 
 
@@ -97,9 +104,7 @@ def pbm(log: LoggedData, target: Target) -> Terms:
 
 def pbm_dr(log: LoggedData, target: Target) -> Terms:
     """Position-based doubly robust: mean_r sum_k [q(target's choice) + e_rk (r_rk - q(logged))]."""
-    logged_RK, target_RK = _baselines(log, target)
-    weight_RK = exposure_weights(log, target)
-    return Terms(target_RK, weight_RK * (log.reward_RK - logged_RK), weight_RK, log.shown_RK, False)
+    return doubly_robust(log, target, exposure_weights(log, target))
 
 
 ESTIMATORS: dict[str, Callable[[LoggedData, Target], Terms]] = {

@@ -39,11 +39,9 @@ def percentile_interval(replicates_B: np.ndarray, level: float = 0.95) -> tuple[
     return float(low), float(high)
 
 
-def student_interval(terms: Terms, viewer_R: np.ndarray, level: float = 0.95) -> tuple[float, float]:
-    """Student interval from the linearised influence of each viewer (Liang and Zeger 1986), V - 1 degrees of freedom."""
+def viewer_influence(terms: Terms, viewer_R: np.ndarray) -> np.ndarray:
+    """What each viewer (in sorted order of id) adds to the error of the estimate, linearised, (V,): they sum to 0."""
     _, viewer = np.unique(viewer_R, return_inverse=True)
-    centre = value(terms)
-    requests = len(viewer)
     influence_R = terms.plain_RK.sum(axis=1)
     if terms.self_normalised:
         shown_K, weight_K = terms.shown_RK.sum(axis=0), terms.weight_RK.sum(axis=0)
@@ -53,12 +51,39 @@ def student_interval(terms: Terms, viewer_R: np.ndarray, level: float = 0.95) ->
         influence_R = influence_R + np.where(shown_K > 0, correction_RK + ratio_K * terms.shown_RK, 0.0).sum(axis=1)
     else:
         influence_R = influence_R + terms.weighted_RK.sum(axis=1)
-    influence_V = _per_viewer((influence_R - centre)[:, None], viewer)[:, 0] / requests
+    return _per_viewer((influence_R - value(terms))[:, None], viewer)[:, 0] / len(viewer)
+
+
+def standard_error(influence_V: np.ndarray) -> float:
+    """Standard error of an estimate, or of the difference of two, from the influence of its viewers (Liang and Zeger 1986)."""
     viewers = len(influence_V)
+    return float(np.sqrt(viewers / (viewers - 1) * np.sum(influence_V**2))) if viewers > 1 else float("nan")
+
+
+def student_interval(terms: Terms, viewer_R: np.ndarray, level: float = 0.95) -> tuple[float, float]:
+    """Student interval from the linearised influence of each viewer, V - 1 degrees of freedom."""
+    influence_V, centre = viewer_influence(terms, viewer_R), value(terms)
+    if len(influence_V) < 2:
+        return float("nan"), float("nan")
+    half = stats.t.ppf((1 + level) / 2, len(influence_V) - 1) * standard_error(influence_V)
+    return float(centre - half), float(centre + half)
+
+
+def bernstein_interval(
+    terms: Terms, viewer_R: np.ndarray, level: float = 0.95, spread: float | None = None
+) -> tuple[float, float]:
+    """Empirical Bernstein interval over viewers (Maurer and Pontil 2009): holds at any number of viewers, and is wide.
+
+    `spread`: the most by which what one viewer adds (times V) can differ from another's. Without it the observed spread is
+    taken, and the promise is only as good as that.
+    """
+    scaled_V = viewer_influence(terms, viewer_R)
+    scaled_V, centre, viewers = scaled_V * len(scaled_V), value(terms), len(scaled_V)
     if viewers < 2:
         return float("nan"), float("nan")
-    error = np.sqrt(viewers / (viewers - 1) * np.sum(influence_V**2))
-    half = stats.t.ppf((1 + level) / 2, viewers - 1) * error
+    spread = float(scaled_V.max() - scaled_V.min()) if spread is None else spread
+    nats = np.log(4 / (1 - level))
+    half = np.sqrt(2 * scaled_V.var(ddof=1) * nats / viewers) + 7 * spread * nats / (3 * (viewers - 1))
     return float(centre - half), float(centre + half)
 
 

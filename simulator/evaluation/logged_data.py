@@ -18,7 +18,9 @@ class LoggedData:
     `task_reward_RK` the same reward split by task; `baseline_RK` reward that a regression predicts for the logged post
     at its position, for the direct and doubly robust estimators; `exposure_RK` the examination that the logging policy
     gives the logged post over all positions, sum over k of examination_k x propensity of this post at k, where the
-    whole distribution is known, for the position-based estimators.
+    whole distribution is known, for the position-based estimators; `prefix_propensity_RK` probability that the logging
+    policy shows the first k + 1 posts exactly as logged, so the last column is that of the whole slate, for the
+    estimators that let posts above act on those below.
 
     Raises ValueError when shapes differ or a propensity of a shown post lies outside (0, 1].
     """
@@ -32,23 +34,22 @@ class LoggedData:
     task_reward_RK: dict[str, np.ndarray] = field(default_factory=dict)
     baseline_RK: np.ndarray | None = None
     exposure_RK: np.ndarray | None = None
+    prefix_propensity_RK: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         shape = self.shown_RK.shape
         arrays = {"post_RK": self.post_RK, "reward_RK": self.reward_RK, "propensity_RK": self.propensity_RK,
-                  "baseline_RK": self.baseline_RK, "exposure_RK": self.exposure_RK, **self.task_reward_RK}  # fmt: skip
+                  "baseline_RK": self.baseline_RK, "exposure_RK": self.exposure_RK,
+                  "prefix_propensity_RK": self.prefix_propensity_RK, **self.task_reward_RK}  # fmt: skip
         for name, array in arrays.items():
             if array is not None and array.shape != shape:
                 raise ValueError(f"{name} has shape {array.shape}, not {shape}")
         for name, array in {"viewer_R": self.viewer_R, "pool_R": self.pool_R}.items():
             if array.shape != shape[:1]:
                 raise ValueError(f"{name} has shape {array.shape}, not {shape[:1]}")
-        shown = self.propensity_RK[self.shown_RK]
-        wrong = ~((shown > 0) & (shown <= 1))
-        if wrong.any():
-            raise ValueError(
-                f"{wrong.sum()} of {len(shown)} propensities lie outside (0, 1], such as {shown[wrong][0]}"
-            )
+        _in_zero_to_one(self.propensity_RK[self.shown_RK], "propensities")
+        if self.prefix_propensity_RK is not None:
+            _in_zero_to_one(self.prefix_propensity_RK[self.shown_RK], "prefix propensities")
 
     @property
     def requests(self) -> int:
@@ -58,7 +59,13 @@ class LoggedData:
     def task(self, name: str) -> "LoggedData":
         """The same log with only the reward of one task, and without the baseline, which predicts the total."""
         return LoggedData(self.viewer_R, self.shown_RK, self.post_RK, self.task_reward_RK[name], self.propensity_RK,
-                          self.pool_R, exposure_RK=self.exposure_RK)  # fmt: skip
+                          self.pool_R, exposure_RK=self.exposure_RK, prefix_propensity_RK=self.prefix_propensity_RK)  # fmt: skip
+
+
+def _in_zero_to_one(values_N: np.ndarray, name: str) -> None:
+    wrong = ~((values_N > 0) & (values_N <= 1))
+    if wrong.any():
+        raise ValueError(f"{wrong.sum()} of {len(values_N)} {name} lie outside (0, 1], such as {values_N[wrong][0]}")
 
 
 @dataclass(frozen=True)
@@ -69,12 +76,18 @@ class Target:
     regression predicts at each position under the target's own choice, sum over posts of probability x prediction.
     `exposure_RK`: the examination that the target gives the logged post over all positions, like `LoggedData.exposure_RK`.
     `outside_R`: share of the target's slate that lies outside the logged pool, where the log can say nothing.
+    `prefix_probability_RK`: that it shows the first k + 1 posts exactly as logged. `to_go_logged_RK`, `to_go_target_RK`:
+    predicted sum of rewards from position k on, given the logged posts above it, with the logged post at k, and with the
+    target's own choice at k; the target chooses below.
     """
 
     probability_RK: np.ndarray
     baseline_RK: np.ndarray | None = None
     exposure_RK: np.ndarray | None = None
     outside_R: np.ndarray | None = None
+    prefix_probability_RK: np.ndarray | None = None
+    to_go_logged_RK: np.ndarray | None = None
+    to_go_target_RK: np.ndarray | None = None
 
 
 def deterministic_target(log: LoggedData, slate_RK: np.ndarray, *, examination_K: np.ndarray | None = None,
@@ -90,7 +103,8 @@ def deterministic_target(log: LoggedData, slate_RK: np.ndarray, *, examination_K
             (log.post_RK[:, :, None] == slate_RK[:, None, :]) & log.shown_RK[:, :, None] & (slate_RK >= 0)[:, None, :]
         )
         exposure_RK = place_RKK @ examination_K
-    return Target(probability_RK, baseline_RK, exposure_RK, outside_R)
+    prefix_RK = np.cumprod(probability_RK, axis=1)
+    return Target(probability_RK, baseline_RK, exposure_RK, outside_R, prefix_probability_RK=prefix_RK)
 
 
 def uniform_target(

@@ -1,7 +1,6 @@
 """Estimators against a world whose truth is summed by brute force."""
 
 import dataclasses
-import re
 
 import numpy as np
 import pytest
@@ -112,46 +111,3 @@ def test_a_propensity_outside_zero_to_one_cannot_enter(wrong):
             np.array([[wrong, 0.5]]),
             np.array([2]),
         )
-
-
-@pytest.mark.data
-def test_open_bandit_sample_gives_the_published_ips_value(shared_data):
-    """Random log, Bernoulli Thompson sampling as target, campaign all: IPW 0.004553, relative error 0.084."""
-    pd = pytest.importorskip("pandas")
-    folder = shared_data / "obd-sample"
-    rows = pd.read_csv(next(folder.rglob("random/all/all.csv")))
-    on_policy = pd.read_csv(next(folder.rglob("bts/all/all.csv")))["click"].mean()
-    prior = _beta_prior(next(folder.rglob("prior_bts.yaml")).read_text(), "all")
-    choice_AK = _thompson_positions(*prior)
-    post_R, position_R = rows["item_id"].to_numpy(), rows["position"].rank(method="dense").to_numpy().astype(int) - 1
-    log = LoggedData(
-        np.arange(len(rows)), np.ones((len(rows), 1), bool), post_R[:, None], rows[["click"]].to_numpy(float),
-        rows[["propensity_score"]].to_numpy(float), np.full(len(rows), len(choice_AK)),
-    )  # fmt: skip
-    estimate = value(ESTIMATORS["ips"](log, Target(choice_AK[post_R, position_R][:, None])))
-    assert estimate == pytest.approx(0.00455288, abs=5e-9)
-    assert abs(estimate - on_policy) / on_policy == pytest.approx(0.08402, abs=5e-6)
-    assert estimate / rows["click"].mean() == pytest.approx(1.198126, abs=5e-7)
-
-
-def _beta_prior(text: str, campaign: str) -> tuple[np.ndarray, np.ndarray]:
-    """Two lists of numbers, `alpha` then `beta`, under the campaign's name: no need of a YAML reader."""
-    section = re.split(r"\n(?=\w)", text.split(f"{campaign}:\n", 1)[1])[0]
-    alpha, beta = section.split("beta:", 1)
-    numbers = [
-        np.array([float(line.strip(" -")) for line in part.splitlines() if "- " in line]) for part in (alpha, beta)
-    ]
-    assert len(numbers[0]) == len(numbers[1]) == 80
-    return numbers[0], numbers[1]
-
-
-def _thompson_positions(alpha_A: np.ndarray, beta_A: np.ndarray, draws: int = 100_000) -> np.ndarray:
-    """Chance of each item at each of three positions, (A, 3), with the package's own seed and order of draws."""
-    stream = np.random.RandomState(12345)
-    count_AK = np.zeros((len(alpha_A), 3))
-    for _ in range(10):
-        theta_DA = stream.beta(alpha_A, beta_A, size=(draws // 10, len(alpha_A)))
-        top_DK = np.argsort(theta_DA, axis=1)[:, ::-1][:, :3]
-        for k in range(3):
-            count_AK[:, k] += np.bincount(top_DK[:, k], minlength=len(alpha_A))
-    return count_AK / draws
