@@ -1,0 +1,228 @@
+"""A transformer stack in plain torch: grouped-query attention with rotary positions, gated MLP, packed documents, tied head.
+
+It knows nothing of ranks. What a mesh exchanges stands as a module of its own: `enter` (identity here), `core`, `loss`.
+Legend: B samples, L tokens, D width, V vocabulary.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from distributed.dropout import Dropout
+from distributed.mesh import ModelSizes
+from distributed.models.attention import attend, visible
+
+NO_TARGET = -100
+"""The target of a token that takes no part in the loss."""
+
+
+@dataclass(frozen=True)
+class TransformerSizes:
+    """The shape of a stack. `kv_heads` divides `heads`; `tied`: the head's weight is the embedding's."""
+
+    vocabulary: int = 64
+    layers: int = 2
+    width: int = 16
+    heads: int = 4
+    kv_heads: int = 2
+    feed_forward: int = 32
+    dropout: float = 0.1
+    tied: bool = True
+    causal: bool = True
+
+    def for_layout(self, sequence: int) -> ModelSizes:
+        """What a layout must divide."""
+        return ModelSizes(
+            self.heads, self.kv_heads, self.layers, self.vocabulary, self.feed_forward, sequence
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A batch of packed sequences, or a rank's part of one; all (B, L) int64.
+
+    `positions` restart at 0 in every document, `documents` tells documents of a sample apart, `slots` numbers the tokens of
+    the global batch. Where `ids` are a part of the sequence, `context_*` are those of all of it, in the order of the parts.
+    """
+
+    ids: torch.Tensor
+    targets: torch.Tensor
+    positions: torch.Tensor
+    documents: torch.Tensor
+    slots: torch.Tensor
+    context_documents: torch.Tensor | None = None
+    context_slots: torch.Tensor | None = None
+
+    @classmethod
+    def packed(cls, ids_BL: torch.Tensor, documents_BL: torch.Tensor, first_sample: int = 0) -> "Tokens":
+        """Next-token prediction inside each document; a document's last token has no target."""
+        samples, length = ids_BL.shape
+        place_L = torch.arange(length, device=ids_BL.device)
+        starts_BL = torch.ones_like(documents_BL, dtype=torch.bool)
+        starts_BL[:, 1:] = documents_BL[:, 1:] != documents_BL[:, :-1]
+        start_BL = torch.where(starts_BL, place_L, 0).cummax(dim=1).values
+        targets_BL = torch.full_like(ids_BL, NO_TARGET)
+        targets_BL[:, :-1] = torch.where(starts_BL[:, 1:], NO_TARGET, ids_BL[:, 1:])
+        sample_B1 = torch.arange(first_sample, first_sample + samples, device=ids_BL.device)[:, None]
+        return cls(ids_BL, targets_BL, place_L - start_BL, documents_BL, sample_B1 * length + place_L)
+
+    def rows(self, first: int, last: int) -> "Tokens":
+        """Samples `first` to `last`, the last not included."""
+        parts = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return Tokens(**{name: None if part is None else part[first:last] for name, part in parts.items()})
+
+    @property
+    def weight(self) -> int:
+        """Tokens that have a target."""
+        return int((self.targets != NO_TARGET).sum())
+
+
+class RMSNorm(nn.Module):
+    """Root-mean-square norm, computed in float32 at least."""
+
+    def __init__(self, width: int, epsilon: float = 1e-6):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.epsilon = epsilon
+
+    def forward(self, hidden_BLD: torch.Tensor) -> torch.Tensor:
+        """Same shape, each token scaled to unit mean square."""
+        wide = hidden_BLD.to(torch.promote_types(hidden_BLD.dtype, torch.float32))
+        scaled = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.epsilon)
+        return scaled.to(hidden_BLD.dtype) * self.weight
+
+
+class WholeAttention(nn.Module):
+    """Attention where this rank holds all tokens of its samples."""
+
+    def __init__(self, causal: bool):
+        super().__init__()
+        self.causal = causal
+
+    def forward(self, q_BLHD: torch.Tensor, k_BLKD: torch.Tensor, v_BLKD: torch.Tensor, tokens: Tokens) -> torch.Tensor:
+        """(B, L, H, D)."""
+        seen = visible(tokens.slots, tokens.slots, tokens.documents, tokens.documents, self.causal)
+        return attend(q_BLHD, k_BLKD, v_BLKD, seen)[0].to(q_BLHD.dtype)
+
+
+class Attention(nn.Module):
+    """Self-attention; how many heads there are here is read from the weights' shapes."""
+
+    def __init__(self, sizes: TransformerSizes):
+        super().__init__()
+        self.head_channels = sizes.width // sizes.heads
+        self.enter: nn.Module = nn.Identity()
+        self.wq = nn.Linear(sizes.width, sizes.heads * self.head_channels)
+        self.wk = nn.Linear(sizes.width, sizes.kv_heads * self.head_channels)
+        self.wv = nn.Linear(sizes.width, sizes.kv_heads * self.head_channels)
+        self.core: nn.Module = WholeAttention(sizes.causal)
+        self.wo: nn.Module = nn.Linear(sizes.heads * self.head_channels, sizes.width)
+
+    def forward(self, hidden_BLD: torch.Tensor, tokens: Tokens) -> torch.Tensor:
+        """(B, L, D)."""
+        hidden_BLD = self.enter(hidden_BLD)
+        q, k, v = (w(hidden_BLD).unflatten(-1, (-1, self.head_channels)) for w in (self.wq, self.wk, self.wv))
+        out_BLHD = self.core(rotated(q, tokens.positions), rotated(k, tokens.positions), v, tokens)
+        return self.wo(out_BLHD.flatten(2))
+
+
+class GatedMLP(nn.Module):
+    """down(silu(gate(x)) x up(x))."""
+
+    def __init__(self, sizes: TransformerSizes):
+        super().__init__()
+        self.enter: nn.Module = nn.Identity()
+        self.gate = nn.Linear(sizes.width, sizes.feed_forward)
+        self.up = nn.Linear(sizes.width, sizes.feed_forward)
+        self.down: nn.Module = nn.Linear(sizes.feed_forward, sizes.width)
+
+    def forward(self, hidden_BLD: torch.Tensor) -> torch.Tensor:
+        """(B, L, D)."""
+        hidden_BLD = self.enter(hidden_BLD)
+        return self.down(F.silu(self.gate(hidden_BLD)) * self.up(hidden_BLD))
+
+
+class Block(nn.Module):
+    """Pre-norm attention and MLP, each added to the residual after dropout. `run` may recompute in the backward."""
+
+    def __init__(self, sizes: TransformerSizes, number: int):
+        super().__init__()
+        self.norm_attention, self.attention = RMSNorm(sizes.width), Attention(sizes)
+        self.norm_mlp, self.mlp = RMSNorm(sizes.width), GatedMLP(sizes)
+        self.drop_attention = Dropout(sizes.dropout, f"blocks.{number}.attention")
+        self.drop_mlp = Dropout(sizes.dropout, f"blocks.{number}.mlp")
+        self.run: Callable[..., torch.Tensor] = call
+
+    def forward(self, hidden_BLD: torch.Tensor, tokens: Tokens, key: int) -> torch.Tensor:
+        """(B, L, D)."""
+        return self.run(self.body, hidden_BLD, tokens, key)
+
+    def body(self, hidden_BLD: torch.Tensor, tokens: Tokens, key: int) -> torch.Tensor:
+        """What `run` runs."""
+        attended_BLD = self.attention(self.norm_attention(hidden_BLD), tokens)
+        hidden_BLD = hidden_BLD + self.drop_attention(attended_BLD, tokens.slots, key)
+        return hidden_BLD + self.drop_mlp(self.mlp(self.norm_mlp(hidden_BLD)), tokens.slots, key)
+
+
+class CrossEntropySum(nn.Module):
+    """The sum over tokens that have a target; the caller divides by the global count."""
+
+    def forward(self, logits_BLV: torch.Tensor, targets_BL: torch.Tensor) -> torch.Tensor:
+        """A scalar, in float32 at least."""
+        wide_NV = logits_BLV.flatten(0, 1).to(torch.promote_types(logits_BLV.dtype, torch.float32))
+        return F.cross_entropy(wide_NV, targets_BL.flatten(), ignore_index=NO_TARGET, reduction="sum")
+
+
+class Transformer(nn.Module):
+    """Embedding, blocks, norm and head. `model(tokens, key)` is the sum of the tokens' cross-entropies."""
+
+    def __init__(self, sizes: TransformerSizes, generator: torch.Generator):
+        super().__init__()
+        self.sizes = sizes
+        self.embedding: nn.Module = nn.Embedding(sizes.vocabulary, sizes.width)
+        self.drop_embedding = Dropout(sizes.dropout, "embedding")
+        self.blocks = nn.ModuleList(Block(sizes, number) for number in range(sizes.layers))
+        self.norm = RMSNorm(sizes.width)
+        self.enter_head: nn.Module = nn.Identity()
+        self.head = None if sizes.tied else nn.Linear(sizes.width, sizes.vocabulary, bias=False)
+        self.loss: nn.Module = CrossEntropySum()
+        with torch.no_grad():
+            for name, parameter in self.named_parameters():
+                if "norm" not in name:
+                    parameter.normal_(0.0, 0.2, generator=generator)
+
+    def embed(self, tokens: Tokens, key: int) -> torch.Tensor:
+        """The first stage's input to the blocks (B, L, D)."""
+        return self.drop_embedding(self.embedding(tokens.ids), tokens.slots, key)
+
+    def loss_sum(self, hidden_BLD: torch.Tensor, tokens: Tokens) -> torch.Tensor:
+        """What the last stage makes of the blocks' output."""
+        weight_VD = self.embedding.weight if self.head is None else self.head.weight
+        return self.loss(F.linear(self.enter_head(self.norm(hidden_BLD)), weight_VD), tokens.targets)
+
+    def forward(self, tokens: Tokens, key: int) -> torch.Tensor:
+        """`key` changes every step and is equal on all ranks."""
+        hidden_BLD = self.embed(tokens, key)
+        for block in self.blocks:
+            hidden_BLD = block(hidden_BLD, tokens, key)
+        return self.loss_sum(hidden_BLD, tokens)
+
+
+def call(body: Callable[..., torch.Tensor], *arguments: object) -> torch.Tensor:
+    """Runs a block as it is."""
+    return body(*arguments)
+
+
+def rotated(heads_BLHD: torch.Tensor, positions_BL: torch.Tensor, base: float = 10_000.0) -> torch.Tensor:
+    """Rotary positions (Su et al. 2021): pairs (d, d + D/2) turned by position x base^(-2d/D)."""
+    half = heads_BLHD.shape[-1] // 2
+    type_ = torch.promote_types(heads_BLHD.dtype, torch.float32)
+    speed_D = base ** (-torch.arange(half, device=heads_BLHD.device, dtype=type_) / half)
+    angle_BL1D = (positions_BL[..., None].to(type_) * speed_D)[:, :, None]
+    first, second = heads_BLHD[..., :half].to(type_), heads_BLHD[..., half:].to(type_)
+    cos, sin = angle_BL1D.cos(), angle_BL1D.sin()
+    return torch.cat([first * cos - second * sin, first * sin + second * cos], dim=-1).to(heads_BLHD.dtype)

@@ -1,0 +1,135 @@
+"""Puts a transformer on a mesh: replaces what a rank holds a part of, and says where each parameter then lies."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from distributed.context_parallel import ContextAttention, ContextSplit
+from distributed.groups import Group, Mesh
+from distributed.mesh import refuse_unless_legal
+from distributed.models.transformer import Block, RMSNorm, Tokens, Transformer
+from distributed.placement import Placement, shard_along
+from distributed.recompute import recompute_blocks
+from distributed.tensor_parallel import Enter, RowLinear, VocabularyCrossEntropySum, VocabularyEmbedding
+
+
+@dataclass(frozen=True)
+class ParallelStyle:
+    """How the axes are used. `ulysses`: ranks of cp that swap tokens for heads, the rest is a ring."""
+
+    sequence_parallel: bool = True
+    zigzag: bool = True
+    ulysses: int = 1
+    zero: int = 0
+    recompute: str = "none"
+
+
+@dataclass
+class Parallelized:
+    """The model in place on this rank, where its parameters lie by global name, and which tokens it is to be given."""
+
+    model: Transformer
+    placements: dict[str, Placement]
+    split: ContextSplit
+
+    def part(self, tokens: Tokens) -> Tokens:
+        """This rank's part of whole sequences."""
+        return self.split.part(tokens)
+
+
+def parallelize(model: Transformer, mesh: Mesh, style: ParallelStyle, sequence: int) -> Parallelized:
+    """Cuts a model that every rank built alike over tp, gives it cp attention, and sets recompute; in place.
+
+    `sequence` is tokens per sample. `LayoutError` with the numbers when the layout does not divide the model.
+    """
+    sizes = model.sizes
+    refuse_unless_legal(mesh.layout, sizes.for_layout(sequence))
+    split = ContextSplit.of(mesh, style.ulysses, style.zigzag)
+    split.order(sequence)
+    placements = {name: Placement() for name, _ in model.named_parameters()}
+    blocks = [block for block in model.blocks if isinstance(block, Block)]
+    tp = mesh.group("tp")
+    if tp.size > 1:
+        cut = _Cut(tp, style.sequence_parallel, placements)
+        kv_copies, _ = mesh.carve(tp, max(1, tp.size // sizes.kv_heads))
+        for number, block in enumerate(blocks):
+            _cut_block(block, f"blocks.{number}", cut, kv_copies)
+        _cut_ends(model, cut)
+    if mesh.group("cp").size > 1:
+        for block in blocks:
+            block.attention.core = ContextAttention(split, sizes.causal)
+    recompute_blocks(blocks, style.recompute)
+    return Parallelized(model, placements, split)
+
+
+@dataclass
+class _Cut:
+    group: Group
+    sequence: bool
+    placements: dict[str, Placement]
+
+    def whole(self, name: str) -> None:
+        """Every rank holds all of it; on a part of the tokens it sees a part of the gradient."""
+        self.placements[name] = Placement(
+            summed_over=self.group if self.sequence else None, counted=self.group.index == 0
+        )
+
+    def shard(self, name: str, tensor: torch.Tensor, dim: int) -> nn.Parameter:
+        local, self.placements[name] = shard_along(tensor.detach(), self.group, dim, what=name)
+        return nn.Parameter(local)
+
+    def columns(self, linear: nn.Linear, name: str) -> None:
+        linear.weight = self.shard(f"{name}.weight", linear.weight, 0)
+        if linear.bias is not None:
+            linear.bias = self.shard(f"{name}.bias", linear.bias, 0)
+
+    def rows(self, linear: nn.Module, name: str) -> RowLinear:
+        assert isinstance(linear, nn.Linear)
+        weight = self.shard(f"{name}.weight", linear.weight, 1)
+        self.whole(f"{name}.bias")
+        return RowLinear(weight.detach(), linear.bias.detach().clone(), self.group, self.sequence)
+
+
+def _cut_block(block: Block, name: str, cut: _Cut, kv_copies: Group) -> None:
+    attention, mlp = block.attention, block.mlp
+    for norm in ("norm_attention", "norm_mlp"):
+        cut.whole(f"{name}.{norm}.weight")
+    attention.enter, mlp.enter = Enter(cut.group, cut.sequence), Enter(cut.group, cut.sequence)
+    cut.columns(attention.wq, f"{name}.attention.wq")
+    for part in ("wk", "wv"):
+        if kv_copies.size == 1:
+            cut.columns(getattr(attention, part), f"{name}.attention.{part}")
+        else:
+            _share_kv(getattr(attention, part), f"{name}.attention.{part}", cut, kv_copies)
+    attention.wo = cut.rows(attention.wo, f"{name}.attention.wo")
+    cut.columns(mlp.gate, f"{name}.mlp.gate")
+    cut.columns(mlp.up, f"{name}.mlp.up")
+    mlp.down = cut.rows(mlp.down, f"{name}.mlp.down")
+    if cut.sequence:
+        for dropout in (block.drop_attention, block.drop_mlp):
+            dropout.sequence_shard = (cut.group.index, cut.group.size)
+
+
+def _share_kv(linear: nn.Linear, name: str, cut: _Cut, copies: Group) -> None:
+    """Fewer key-value heads than ranks: `copies` neighbours hold one head, and each sees its own queries' gradient."""
+    heads = cut.group.size // copies.size
+    size = linear.weight.shape[0] // heads
+    start = cut.group.index // copies.size * size
+    placement = Placement(0, start, linear.weight.shape[0], copies, counted=copies.index == 0)
+    linear.weight = nn.Parameter(linear.weight.detach()[start : start + size].clone())
+    linear.bias = nn.Parameter(linear.bias.detach()[start : start + size].clone())
+    cut.placements[f"{name}.weight"] = cut.placements[f"{name}.bias"] = placement
+
+
+def _cut_ends(model: Transformer, cut: _Cut) -> None:
+    weight = cut.shard("embedding.weight", model.embedding.weight, 0)
+    model.embedding = VocabularyEmbedding(weight.detach(), cut.group, cut.sequence)
+    assert isinstance(model.norm, RMSNorm)
+    cut.whole("norm.weight")
+    model.enter_head = Enter(cut.group, cut.sequence)
+    if model.head is not None:
+        cut.columns(model.head, "head")
+    model.loss = VocabularyCrossEntropySum(cut.group)
+    if cut.sequence:
+        model.drop_embedding.sequence_shard = (cut.group.index, cut.group.size)

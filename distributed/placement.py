@@ -1,0 +1,49 @@
+"""Where a parameter lives on the mesh beyond data parallelism: which slice of the whole it is and who counts it."""
+
+from dataclasses import dataclass
+
+import torch
+
+from distributed.groups import Group, Mesh
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Of one parameter on one rank.
+
+    `dim`, `start`: the slice of the whole parameter along `dim` that begins at `start`; None: all of it.
+    `whole`: entries of the whole along `dim`.
+    `summed_over`: ranks that hold the same slice but saw only a part of its gradient.
+    `counted`: whether this rank's copy enters norms and counts; exactly one copy of each slice does.
+    """
+
+    dim: int | None = None
+    start: int = 0
+    whole: int = 0
+    summed_over: Group | None = None
+    counted: bool = True
+
+
+def shard_along(tensor: torch.Tensor, group: Group, dim: int, *, what: str = "") -> tuple[torch.Tensor, Placement]:
+    """This rank's contiguous part of `tensor` along `dim`, and where it lies. `ValueError` when it does not divide."""
+    whole = tensor.shape[dim]
+    if whole % group.size:
+        raise ValueError(f"{what or 'a parameter'} has {whole} entries along dim {dim}; {group.name}={group.size}")
+    size = whole // group.size
+    start = group.index * size
+    return tensor.narrow(dim, start, size).clone(), Placement(dim, start, whole)
+
+
+def gather_whole(local: torch.Tensor, placement: Placement, mesh: Mesh) -> torch.Tensor:
+    """The whole parameter from the slices along tp; the same on all ranks of the tp group."""
+    group = mesh.group("tp")
+    if placement.dim is None or group.size == 1:
+        return local
+    parts = group.all_gather(local[None])
+    starts = group.all_gather(torch.tensor([placement.start], device=local.device)).tolist()
+    shape = list(local.shape)
+    shape[placement.dim] = placement.whole
+    whole = local.new_full(shape, float("nan"))
+    for start, part in zip(starts, parts):
+        whole.narrow(placement.dim, start, local.shape[placement.dim]).copy_(part)
+    return whole

@@ -1,0 +1,100 @@
+"""Under every layout training is that of one process: losses, norms, every gradient, every parameter, to 1e-9 in float64."""
+
+import dataclasses
+import functools
+
+import pytest
+
+from distributed import ParallelLayout
+from distributed.models.transformer import TransformerSizes
+from distributed.parallelize import ParallelStyle
+from tests.distributed.parity import SIZES, Case, Record, distance, reference, train_under
+from tests.distributed.pool import pool
+
+UNTIED = dataclasses.replace(SIZES, tied=False, kv_heads=4, causal=False)
+
+
+def _case(axes: str, sizes: TransformerSizes = SIZES, **style) -> Case:
+    return Case(ParallelLayout.parse(axes), ParallelStyle(**style), sizes)
+
+
+SINGLES = [
+    _case("dp_replicate=2"),
+    _case("dp_shard=2", zero=1),
+    _case("dp_shard=2", zero=2),
+    _case("dp_shard=2", zero=3),
+    _case("dp_shard=4", zero=3),
+    _case("tp=2", sequence_parallel=False),
+    _case("tp=2"),
+    _case("tp=2", UNTIED),
+    _case("tp=4"),
+    _case("tp=4", sequence_parallel=False),
+    _case("cp=2"),
+    _case("cp=2", zigzag=False),
+    _case("cp=2", ulysses=2),
+    _case("cp=2", UNTIED),
+    _case("cp=4", ulysses=2),
+    _case("cp=4", ulysses=4),
+    _case("tp=2", recompute="full"),
+    _case("cp=2", recompute="selective"),
+    _case("dp_shard=2", zero=3, recompute="full"),
+]
+PAIRS = [
+    _case("dp_replicate=2,dp_shard=2", zero=1),
+    _case("dp_replicate=2,dp_shard=2", zero=3),
+    _case("dp_replicate=2,cp=2"),
+    _case("dp_replicate=2,tp=2"),
+    _case("dp_shard=2,cp=2", zero=3, ulysses=2),
+    _case("dp_shard=2,tp=2", zero=3),
+    _case("dp_shard=2,tp=2", zero=2, sequence_parallel=False),
+    _case("cp=2,tp=2"),
+    _case("cp=2,tp=2", UNTIED, ulysses=2, zigzag=False),
+]
+TRIPLES = [
+    _case("dp_replicate=2,dp_shard=2,cp=2", zero=2),
+    _case("dp_replicate=2,dp_shard=2,tp=2", zero=3),
+    _case("dp_replicate=2,cp=2,tp=2", zero=1),
+    _case("dp_shard=2,cp=2,tp=2", zero=3, recompute="full"),
+    _case("dp_shard=2,cp=2,tp=2", UNTIED, zero=3, recompute="selective", sequence_parallel=False),
+    _case("cp=2,tp=4", zero=1),
+    _case("dp_replicate=2,cp=4", ulysses=2),
+    _case("dp_replicate=8"),
+]
+
+
+@functools.cache
+def _one_process(sizes: TransformerSizes, steps: int) -> Record:
+    return reference(sizes, steps)
+
+
+def _holds(case: Case) -> None:
+    records = pool().run(train_under, (case,), case.layout.world_size)
+    assert distance(records[0], _one_process(case.sizes, case.steps)) < 1e-9
+    assert len({record.digest for record in records}) == 1, "ranks hold different parameters after clipped steps"
+    assert len({tuple(record.norms + record.losses) for record in records}) == 1, "ranks saw different norms"
+
+
+def test_the_reference_clips_and_learns():
+    record = _one_process(SIZES, 20)
+    assert min(record.norms) > 0.5 and all(name in record.gradients[0] for name in record.parameters)
+
+
+@pytest.mark.parametrize("case", SINGLES, ids=lambda case: case.name)
+def test_an_axis_alone_trains_as_one_process(case: Case):
+    _holds(case)
+
+
+@pytest.mark.parametrize("case", PAIRS, ids=lambda case: case.name)
+def test_two_axes_train_as_one_process(case: Case):
+    _holds(case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", TRIPLES, ids=lambda case: case.name)
+def test_three_axes_train_as_one_process(case: Case):
+    _holds(case)
+
+
+@pytest.mark.parametrize("pieces", [1, 4])
+def test_the_number_of_micro_batches_changes_nothing(pieces: int):
+    _holds(dataclasses.replace(_case("dp_shard=2", zero=2), micro_batches=pieces))
