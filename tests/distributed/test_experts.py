@@ -22,6 +22,12 @@ from distributed.groups import Mesh
 from distributed.ledger import Ledger
 from tests.distributed.pool import pool
 
+
+def on_ranks(worker, arguments, nproc):
+    """Patient: on a busy machine ranks take their time to start."""
+    return pool().run(worker, arguments, nproc, timeout_s=60.0)
+
+
 HIDDEN, WIDTH, EXPERTS = 6, 5, 4
 SOFTMAX = RouterSettings(EXPERTS, 2, balance=0.3, z=0.1)
 SIGMOID = dataclasses.replace(SOFTMAX, score="sigmoid", bias_step=0.05)
@@ -141,7 +147,7 @@ def worst(case: Case, rank: int, found: dict, wanted: dict) -> float:
 
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_outputs_gradients_counts_and_bias_are_those_of_one_process(ranks: int):
-    for rank, results in enumerate(pool().run(sharded, (CASES[ranks],), ranks)):
+    for rank, results in enumerate(on_ranks(sharded, (CASES[ranks],), ranks)):
         for case, found in zip(CASES[ranks], results):
             wanted = one_process(case)
             assert worst(case, rank, found, wanted) < 1e-9, case
@@ -153,13 +159,13 @@ def test_outputs_gradients_counts_and_bias_are_those_of_one_process(ranks: int):
 
 def test_expert_gradients_summed_twice_over_the_expert_group_would_be_caught():
     case = Case("dp_shard=2", 2, fault="experts summed over all data ranks")
-    assert worst(case, 0, pool().run(sharded, ([case],), 2)[0][0], one_process(case)) > 1e-3
+    assert worst(case, 0, on_ranks(sharded, ([case],), 2)[0][0], one_process(case)) > 1e-3
 
 
 def test_counts_summed_in_place_would_be_caught():
     case = Case("dp_shard=2", 2, fault="counts summed in place")
     # Rank 1, since rank 0 holds all valid tokens: its count is the sum already.
-    found = pool().run(sharded, ([case],), 2)[1][0]
+    found = on_ranks(sharded, ([case],), 2)[1][0]
     assert not found["untouched"]
     assert found["report"]["tokens_per_expert"] != one_process(case)["report"]["tokens_per_expert"]
 
@@ -179,7 +185,7 @@ def test_a_rank_that_stays_away_for_want_of_tokens_is_a_failure_and_not_a_wait()
 
 def test_the_bytes_sent_to_experts_are_those_of_the_formula():
     case = Case("dp_shard=2", 2)
-    for rank, (found,) in enumerate(pool().run(sharded, ([case],), 2)):
+    for rank, (found,) in enumerate(on_ranks(sharded, ([case],), 2)):
         layer = build(case)
         hidden_ND, valid_N, segments_N = tokens(rank, case)
         experts_NK = layer.router(hidden_ND, valid_N, segments_N, 2, alone()).experts_NK[valid_N]
@@ -324,7 +330,7 @@ def dense(rank: Rank, rows: list[int], layers: int) -> tuple[torch.Tensor, list[
 @pytest.mark.parametrize("rows", [[3, 4], [5, 0, 2, 1]])
 def test_a_dense_mixture_sharded_over_ranks_is_the_whole_one(rows: list[int], layers: int):
     out_AH, gradients, inputs_AD = dense(Rank(), rows, layers)
-    results = pool().run(dense, (rows, layers), len(rows))
+    results = on_ranks(dense, (rows, layers), len(rows))
     local = 4 // len(rows)
     for rank, (mixed_BH, mine, inputs_BD) in enumerate(results):
         assert (mixed_BH - out_AH.split(rows)[rank]).abs().sum() < 1e-9

@@ -11,6 +11,12 @@ from distributed.groups import Mesh
 from distributed.ledger import Ledger, Line
 from tests.distributed.pool import pool
 
+
+def on_ranks(worker, arguments, nproc):
+    """Patient: on a busy machine ranks take their time to start."""
+    return pool().run(worker, arguments, nproc, timeout_s=60.0)
+
+
 RANKS = 3
 
 
@@ -35,7 +41,7 @@ def every_kind(rank: Rank) -> list[Line]:
 
 def test_each_kind_sends_the_bytes_of_its_formula():
     uneven = [2 + 3, 4 + 2, 0]
-    for rank, lines in enumerate(pool().run(every_kind, (), RANKS)):
+    for rank, lines in enumerate(on_ranks(every_kind, (), RANKS)):
         seen = {line.kind: (line.calls, line.tensor_bytes, round(line.bytes_sent, 6)) for line in lines}
         rows = [6, 6, 1][rank]
         assert seen == {
@@ -64,7 +70,7 @@ def by_axis(rank: Rank) -> tuple[dict[str, float], str]:
 
 
 def test_bytes_are_counted_by_mesh_axis_and_groups_of_one_count_nothing():
-    for sent, table in pool().run(by_axis, (), 4):
+    for sent, table in on_ranks(by_axis, (), 4):
         assert sent["tp"] == 400 and sent["dp_shard"] == 3 * 200
         assert sorted(sent.values()) == [120, 400, 600]
         assert table.count("\n") == 3
@@ -94,7 +100,7 @@ def foreign(rank: Rank) -> tuple[Line, Line, Line]:
 
 
 def test_what_pytorch_sends_is_counted_too_in_the_backward_as_well():
-    for replicated, functional_ones, exchanged in pool().run(foreign, (), 2):
+    for replicated, functional_ones, exchanged in on_ranks(foreign, (), 2):
         # All gradients once, in whatever buckets; 2 (n-1)/n = 1.
         assert replicated.bytes_sent == (50 * 8 + 8) * 4
         assert (functional_ones.calls, functional_ones.bytes_sent) == (2, 80) and functional_ones.seconds > 0
