@@ -33,8 +33,12 @@ class Case:
 
     @property
     def name(self) -> str:
-        changed = [f"{f.name}={getattr(self.style, f.name)}" for f in dataclasses.fields(self.style)
-                   if getattr(self.style, f.name) != f.default]  # fmt: skip
+        changed = [
+            f"{field.name}={getattr(part, field.name)}"
+            for part, usual in ((self.style, ParallelStyle()), (self.sizes, SIZES))
+            for field in dataclasses.fields(part)
+            if getattr(part, field.name) != getattr(usual, field.name)
+        ]
         return "-".join([str(self.layout), *changed])
 
 
