@@ -108,6 +108,7 @@ def row(estimate: Estimate, model: Model) -> dict[str, Any]:
     peak = estimate.peak_memory
     return {
         "layout": str(estimate.layout),
+        "mesh": estimate.layout.mesh,
         "step_s": estimate.step_s,
         "samples_per_s": estimate.samples_per_s,
         "tokens_per_s_per_accelerator": estimate.samples_per_s * model.sequence / estimate.layout.world_size,

@@ -21,8 +21,8 @@ def automatic_schedule(
     if memory < 1:
         raise PlanError(f"a memory limit of {memory} micro-batches leaves no room for one")
     best: tuple[Schedule, Timeline] | None = None
-    for early in (1.0, 1.5, 2.0):
-        for gap in (0.0, 0.3, 0.6, 1.0):
+    for early in (1.0, 2.0):
+        for gap in (0.0, 0.3, 0.6):
             schedule = _greedy(ranks, micro_batches, costs, p2p_s, memory, weight_share, early, gap)
             timeline = simulate(schedule, costs, p2p_s)
             if best is None or timeline.bubble_s < best[1].bubble_s - 1e-12:

@@ -56,6 +56,13 @@ class Layout:
         return self.tp * self.cp * self.pp * self.dp
 
     @property
+    def mesh(self) -> str:
+        """The axes as the platform's `--layout` takes them; ZeRO above 0 shards the data axis, 0 replicates it."""
+        data = "dp_shard" if self.zero else "dp_replicate"
+        axes = (("pp", self.pp), (data, self.dp), ("cp", self.cp), ("tp", self.tp))
+        return ",".join(f"{name}={size}" for name, size in axes if size > 1) or "dp_replicate=1"
+
+    @property
     def chunks(self) -> int:
         """Stages a rank holds of one path of the model."""
         return 2 if self.schedule in _TWO_CHUNKS else self.virtual

@@ -173,9 +173,10 @@ def _peaks(schedule: Schedule) -> tuple[tuple[int, ...], tuple[int, ...]]:
 def closed_bubble_s(name: str, ranks: int, cost: StageCost, virtual: int = 1) -> float:
     """Idle seconds of equal ranks by the published formula; `cost` is of a rank's whole share of one micro-batch.
 
-    GPipe, 1F1B (p-1)(F+B+W); interleaved that / v; H1 (p-1)(F+B-W); H2 (p-1)(F+B-2W); ZB-V 0 at F = B = W, at other
-    times at most (p-1)(3 max(F, B, W) - F - B - W), which is what is returned; DualPipe (p/2-1)(F&B + D - 3W) with
-    D = B + W; DualPipeV the same with p counted in stages, two of half cost a rank.
+    GPipe, 1F1B (p-1)(F+B+W); interleaved that / v; H1 (p-1)(F+B-W); H2 (p-1)(F+B-2W), both for W <= F and B; ZB-V
+    (p-1)(3 max(F, B, W) - F - B - W), which is 0 at F = B = W, exact at F = B >= W and a bound from above otherwise;
+    DualPipe (p/2-1)(F&B + D - 3W) with D = B + W, exact at F = B >= W and F&B = F + D; DualPipeV the same with p counted
+    in stages, two of half cost a rank.
     """
     p, f, b, w = ranks, cost.forward, cost.backward_input, cost.backward_weight
     both = f + b + w if cost.overlapped is None else cost.overlapped

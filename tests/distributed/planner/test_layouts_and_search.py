@@ -128,6 +128,14 @@ def test_sequence_parallel_sends_the_bytes_of_the_all_reduces_it_replaces():
     assert sent[0] == pytest.approx(80 * 8 * 4 * 2 * 7 / 8 * hidden)  # layers, micro-batches, all-reduces
 
 
+def test_full_recompute_repeats_the_communication_of_the_forward():
+    estimator = Estimator(LLAMA_70B, load_cluster("h100", 64), 64)
+    none, full = (
+        bytes_by_axis(ledger(estimator, Layout(tp=8, dp=8, recompute=mode)))["tp"] for mode in ("none", "full")
+    )
+    assert full == pytest.approx(1.5 * none)
+
+
 @pytest.mark.parametrize(("zero", "volumes"), [(0, 2), (1, 2), (3, 3)])
 def test_zero_moves_two_or_three_times_the_parameters_with_one_micro_batch(zero, volumes):
     estimator = Estimator(LLAMA_70B, load_cluster("h100", 64), 64, precision=None)

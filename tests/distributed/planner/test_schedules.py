@@ -25,7 +25,8 @@ def run(name, p, m, cost, virtual=2, p2p=0.0):
 
 
 EXACT = [("gpipe", SLOW_WEIGHTS), ("1f1b", SLOW_WEIGHTS), ("interleaved", SLOW_WEIGHTS), ("zb-h1", SLOW_WEIGHTS),
-         ("zb-h2", SLOW_WEIGHTS), ("zb-v", ONE), ("dualpipe", EQUAL_INPUTS), ("dualpipe-v", EQUAL_INPUTS)]  # fmt: skip
+         ("zb-h2", SLOW_WEIGHTS), ("zb-v", ONE),
+    ("zb-v", EQUAL_INPUTS), ("dualpipe", EQUAL_INPUTS), ("dualpipe-v", EQUAL_INPUTS)]  # fmt: skip
 
 
 @pytest.mark.parametrize(("p", "m"), SIZES)
