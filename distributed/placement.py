@@ -1,5 +1,6 @@
 """Where a parameter lives on the mesh beyond data parallelism: which slice of the whole it is and who counts it."""
 
+import dataclasses
 from dataclasses import dataclass
 
 import torch
@@ -22,6 +23,10 @@ class Placement:
     whole: int = 0
     summed_over: Group | None = None
     counted: bool = True
+
+    def not_counted(self) -> "Placement":
+        """The same for a copy that another rank counts."""
+        return dataclasses.replace(self, counted=False)
 
 
 def shard_along(tensor: torch.Tensor, group: Group, dim: int, *, what: str = "") -> tuple[torch.Tensor, Placement]:

@@ -26,6 +26,7 @@ class _Unit:
     whole: torch.Tensor
     shard: nn.Parameter
     ready: int = 0
+    launched: bool = False
     pending: list[Pending] = field(default_factory=list)
     gathered: bool = True
 
@@ -79,12 +80,12 @@ class ShardedData:
         """Before a micro-batch. Only the `last` one's backward sends, unless gradients are sharded (ZeRO 2 and 3)."""
         self._last = last
         for unit in self._units:
-            unit.ready = 0
+            unit.ready, unit.launched = 0, False
 
     def finish(self) -> None:
         """Waits until every gradient is there: `.grad` of `parameters()` is the sum over all data ranks."""
         for unit in self._units:
-            if unit.ready < len(unit.parameters):
+            if not unit.launched:
                 self._launch(unit)
             self._settle(unit)
             if self._zero == 3:
@@ -163,6 +164,7 @@ class ShardedData:
 
     def _launch(self, unit: _Unit) -> None:
         """Starts a unit's reduction while the backward goes on with the units before it."""
+        unit.launched = True
         self._sum_partial(unit)
         pieces = [torch.zeros_like(p) if p.grad is None else p.grad for p in unit.parameters]
         flat = torch.cat([piece.reshape(-1) for piece in pieces])

@@ -186,7 +186,7 @@ class Transformer(nn.Module):
         self.embedding: nn.Module = nn.Embedding(sizes.vocabulary, sizes.width)
         self.drop_embedding = Dropout(sizes.dropout, "embedding")
         self.blocks = nn.ModuleList(Block(sizes, number) for number in range(sizes.layers))
-        self.norm = RMSNorm(sizes.width)
+        self.norm: nn.Module = RMSNorm(sizes.width)
         self.enter_head: nn.Module = nn.Identity()
         self.head = None if sizes.tied else nn.Linear(sizes.width, sizes.vocabulary, bias=False)
         self.loss: nn.Module = CrossEntropySum()

@@ -13,6 +13,7 @@ from distributed import ParallelLayout, Rank
 from distributed.groups import Mesh
 from distributed.models.transformer import Tokens, Transformer, TransformerSizes
 from distributed.parallelize import Parallelized, ParallelStyle, parallelize
+from distributed.pipelined import PipelinedTransformer
 from distributed.placement import gather_whole
 from distributed.sharded_data import ShardedData
 from distributed.step import global_norm, gradients
@@ -30,6 +31,8 @@ class Case:
     sizes: TransformerSizes = SIZES
     steps: int = 20
     micro_batches: int = 2
+    schedule: str = "1f1b"
+    virtual: int = 1
 
     @property
     def name(self) -> str:
@@ -39,7 +42,7 @@ class Case:
             for field in dataclasses.fields(part)
             if getattr(part, field.name) != getattr(usual, field.name)
         ]
-        return "-".join([str(self.layout), *changed])
+        return "-".join([str(self.layout), *([self.schedule] if self.layout.pp > 1 else []), *changed])
 
 
 @dataclass
@@ -51,6 +54,7 @@ class Record:
     gradients: dict[int, dict[str, np.ndarray]] = field(default_factory=dict)
     parameters: dict[str, np.ndarray] = field(default_factory=dict)
     digest: str = ""
+    stage: int = 0
 
 
 def batch(step: int) -> Tokens:
@@ -101,12 +105,11 @@ def train_under(rank: Rank, case: Case, plant: Plant | None = None) -> Record:
     parallel = parallelize(build(case.sizes), mesh, case.style, SEQUENCE)
     if plant is not None:
         plant(parallel, mesh)
-    units = {f"blocks.{number}": block for number, block in enumerate(parallel.model.blocks)}
-    data = ShardedData(parallel.model, units, mesh, parallel.placements, case.style.zero)
+    data, gradients_of = _in_place(parallel, mesh, case)
     optimizer = torch.optim.AdamW(data.parameters(), lr=0.01)
     record = Record()
     for step in range(case.steps):
-        loss, _ = gradients(parallel, data, mesh, micro_batches(step, case, mesh), key=step)
+        loss, _ = gradients_of(micro_batches(step, case, mesh), step)
         norm = global_norm(data, mesh)
         if looked_at(step, case.steps):
             record.gradients[step] = _whole(parallel, data, mesh, True)
@@ -119,9 +122,36 @@ def train_under(rank: Rank, case: Case, plant: Plant | None = None) -> Record:
         data.after_step()
     record.parameters = _whole(parallel, data, mesh, False)
     record.digest = hashlib.sha256(b"".join(a.tobytes() for _, a in sorted(record.parameters.items()))).hexdigest()
-    if rank.index > 0:
+    record.stage = mesh.coordinate["pp"]
+    if rank.index != case.layout.rank_at({"pp": record.stage}):
         record.gradients, record.parameters = {}, {}
     return record
+
+
+def _in_place(parallel: Parallelized, mesh: Mesh, case: Case):
+    """(the parameters' holder, micro-batches and key to loss and count)."""
+    if case.layout.pp > 1:
+        piped = PipelinedTransformer(parallel, mesh, case.style, case.schedule, case.virtual)
+        return piped.data, piped.gradients
+    data = sharded(parallel, mesh, case)
+    return data, lambda batches, key: gradients(parallel, data, mesh, batches, key)
+
+
+def sharded(parallel: Parallelized, mesh: Mesh, case: Case) -> ShardedData:
+    units = {f"blocks.{number}": block for number, block in enumerate(parallel.model.blocks)}
+    return ShardedData(parallel.model, units, mesh, parallel.placements, case.style.zero)
+
+
+def merged(records: list[Record]) -> Record:
+    """The whole model from the stages' first ranks; tied copies must be bitwise equal."""
+    whole = Record(records[0].losses, records[0].norms)
+    for record in records:
+        pairs = [(whole.parameters, record.parameters)]
+        pairs += [(whole.gradients.setdefault(step, {}), found) for step, found in record.gradients.items()]
+        for into, found in pairs:
+            for name, array in found.items():
+                assert np.array_equal(into.setdefault(name, array), array), f"copies of {name} differ"
+    return whole
 
 
 def micro_batches(step: int, case: Case, mesh: Mesh) -> list[Tokens]:

@@ -6,12 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from distributed import ParallelLayout, Rank
+from distributed import ParallelLayout, Rank, RankFailed
 from distributed.groups import Mesh
 from distributed.models.transformer import NO_TARGET, Tokens, Transformer, TransformerSizes
 from distributed.parallelize import Parallelized, ParallelStyle, parallelize
 from distributed.placement import Placement
-from distributed.sharded_data import ShardedData
 from distributed.step import gradients
 from tests.distributed import parity
 from tests.distributed.parity import SEQUENCE, SIZES, Case, Record, batch, build, distance, reference, train_under
@@ -97,6 +96,30 @@ def test_fault_3_a_norm_that_counts_copies_or_leaves_shards_out_is_seen(single: 
     assert abs(wrong.losses[0] - single.losses[0]) < 1e-9, "the fault is in the norm alone"
 
 
+def tied_copies_both_counted(rank: Rank, fault: bool) -> Record:
+    if fault:
+        Placement.not_counted = lambda self: self  # type: ignore[method-assign]
+    try:
+        return train_under(rank, Case(ParallelLayout(pp=2), steps=STEPS))
+    finally:
+        Placement.not_counted = _NOT_COUNTED  # type: ignore[method-assign]
+
+
+_NOT_COUNTED = Placement.not_counted
+
+
+def test_fault_3_a_tied_embedding_counted_in_both_its_stages_is_seen(single: Record):
+    for fault in (False, True):
+        norm = pool().run(tied_copies_both_counted, (fault,), 2)[0].norms[0]
+        assert (abs(norm - single.norms[0]) > SEEN) == fault
+
+
+def test_zero_2_and_3_with_a_pipeline_are_refused_with_a_sentence():
+    case = Case(ParallelLayout(pp=2, dp_shard=2), ParallelStyle(zero=3))
+    with pytest.raises(RankFailed, match="zero=3 with pp=2 is not built; zero 0 and 1 are"):
+        pool().run(train_under, (case,), 4)
+
+
 def clip_by_own_norm(rank: Rank, own: bool) -> str:
     whole = parity.global_norm
     if own:
@@ -115,7 +138,7 @@ def test_fault_4_ranks_that_clip_by_their_own_norm_drift_apart():
 def train_then_hold_under_another_layout(rank: Rank, first: Case, second: Case, local_names: bool) -> float:
     mesh = Mesh(first.layout, rank)
     one = parallelize(build(SIZES), mesh, first.style, SEQUENCE)
-    data = _data(one, mesh, first)
+    data = parity.sharded(one, mesh, first)
     gradients(one, data, mesh, parity.micro_batches(0, first, mesh), key=0)
     torch.optim.SGD(data.parameters(), lr=0.1).step()
     data.after_step()
@@ -127,14 +150,9 @@ def train_then_hold_under_another_layout(rank: Rank, first: Case, second: Case, 
     model.load_state_dict(state)
     mesh = Mesh(second.layout, rank)
     other = parallelize(model, mesh, second.style, SEQUENCE)
-    held = parity._whole(other, _data(other, mesh, second), mesh, False)
+    held = parity._whole(other, parity.sharded(other, mesh, second), mesh, False)
     now = parity._whole(one, data, Mesh(first.layout, rank), False)
     return max(abs(held[name] - now[name]).max() for name in now)
-
-
-def _data(parallel: Parallelized, mesh: Mesh, case: Case) -> ShardedData:
-    units = {f"blocks.{number}": block for number, block in enumerate(parallel.model.blocks)}
-    return ShardedData(parallel.model, units, mesh, parallel.placements, case.style.zero)
 
 
 def test_fault_8_a_state_by_global_name_is_the_same_under_another_layout():
@@ -190,7 +208,7 @@ def two_models_by_turns(rank: Rank) -> list[float]:
     found = []
     for _ in range(2):
         for case, mesh, parallel in zip((small, other), meshes, models):
-            data = _data(parallel, mesh, case)
+            data = parity.sharded(parallel, mesh, case)
             found.append(gradients(parallel, data, mesh, parity.micro_batches(0, case, mesh), key=0)[0])
     return found
 

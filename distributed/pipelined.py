@@ -1,0 +1,101 @@
+"""A parallelized transformer cut into pipeline stages: which part a rank keeps, and its gradients under any schedule."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from distributed.errors import LayoutError
+from distributed.groups import Mesh
+from distributed.models.transformer import Tokens, Transformer
+from distributed.parallelize import Parallelized, ParallelStyle
+from distributed.pipeline import run_pipeline, stage_layers, stages_of, sum_tied_gradients_
+from distributed.planner.schedules import build_schedule
+from distributed.sharded_data import ShardedData
+
+_TIED = "embedding.weight"
+
+
+class _Stage(nn.Module):
+    """Consecutive blocks, after the embedding in the first stage; norm and head belong to the last one's loss."""
+
+    def __init__(self, model: Transformer, run: range, first: bool, last: bool):
+        super().__init__()
+        self.blocks = nn.ModuleList(model.blocks[number] for number in run)
+        self.embedding = model.embedding if first or (last and model.head is None) else None
+        self.norm = model.norm if last else None
+        self.head = model.head if last else None
+        # Not a child: the model is the first stage's and the last stage's way in and out, not a part of either.
+        self._way = (model,)
+        self._first = first
+
+    def forward(self, hidden_BLD: torch.Tensor | None, batch: tuple[Tokens, int]) -> torch.Tensor:
+        tokens, key = batch
+        if self._first:
+            hidden_BLD = self._way[0].embed(tokens, key)
+        assert hidden_BLD is not None
+        for block in self.blocks:
+            hidden_BLD = block(hidden_BLD, tokens, key)
+        return hidden_BLD
+
+
+class PipelinedTransformer:
+    """Keeps this rank's stages of a model that every rank built and parallelized alike; parameters keep global names.
+
+    `costs` of the layers in any unit decide the cut (equal when left out), the embedding's and the head's beside them.
+    Gradients are summed once a step, so ZeRO 2 and 3 are refused: `LayoutError`.
+    """
+
+    def __init__(self, parallel: Parallelized, mesh: Mesh, style: ParallelStyle, schedule: str = "1f1b", virtual: int = 1,
+                 costs: Sequence[float] | None = None, ends: tuple[float, float] = (0.0, 0.0)):  # fmt: skip
+        if style.zero > 1:
+            raise LayoutError(f"zero={style.zero} with pp={mesh.layout.pp} is not built; zero 0 and 1 are")
+        self.parallel, self._mesh, self._group = parallel, mesh, mesh.group("pp")
+        self._name, self._virtual = schedule, virtual
+        model = parallel.model
+        path = build_schedule(schedule, self._group.size, self._group.size * 2, virtual).paths[0]
+        runs = stage_layers(costs or [1.0] * len(model.blocks), len(path), *ends)
+        last = len(path) - 1
+        self.stages = {
+            number: _Stage(model, runs[number], number == 0, number == last)
+            for number, holder in enumerate(path)
+            if holder == self._group.index
+        }
+        self._holders = sorted({path[0], path[-1]}) if model.head is None else [path[0]]
+        self._drop_what_others_hold(model, [number for stage in self.stages for number in runs[stage]], path)
+        units = {f"blocks.{number}": model.blocks[number] for stage in self.stages for number in runs[stage]}
+        held = {name for name, _ in model.named_parameters()}
+        placements = {name: place for name, place in parallel.placements.items() if name in held}
+        if _TIED in held and self._holders[0] != self._group.index:
+            # A tied copy is counted by its first holder alone.
+            placements[_TIED] = placements[_TIED].not_counted()
+        self.data = ShardedData(model, units, mesh, placements, style.zero)
+
+    def gradients(self, micro_batches: Sequence[Tokens], key: int) -> tuple[float, int]:
+        """As `distributed.step.gradients`; every rank of the pipeline is given the same micro-batches."""
+        parts = [self.parallel.part(batch) for batch in micro_batches]
+        device = self._mesh.rank.device
+        count = torch.tensor(float(sum(part.weight for part in parts)), dtype=torch.float64, device=device)
+        tokens = max(self._mesh.data.all_reduce_(count).item(), 1.0)
+        schedule = build_schedule(self._name, self._group.size, len(parts), self._virtual)
+        assert stages_of(schedule, self._group.index) == sorted(self.stages)
+        self.data.begin(last=False)
+        result = run_pipeline(
+            schedule, self.stages, [(part, key) for part in parts],
+            lambda hidden, batch: self.parallel.model.loss_sum(hidden, batch[0]) / tokens, self._group, device,
+        )  # fmt: skip
+        if len(self._holders) > 1:
+            mine = self.parallel.model.embedding.weight if self._group.index in self._holders else None
+            sum_tied_gradients_({_TIED: (self._holders, mine)}, self._group)
+        self.data.finish()
+        loss = torch.tensor(result.loss_sum, dtype=torch.float64, device=device)
+        return self._mesh.data.all_reduce_(loss).item(), int(tokens)
+
+    def _drop_what_others_hold(self, model: Transformer, mine: Sequence[int], path: Sequence[int]) -> None:
+        for number in range(len(model.blocks)):
+            if number not in mine:
+                model.blocks[number] = nn.Identity()
+        if self._group.index not in self._holders:
+            model.embedding = nn.Identity()
+        if self._group.index != path[-1]:
+            model.norm, model.head = nn.Identity(), None
