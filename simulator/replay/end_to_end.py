@@ -48,9 +48,23 @@ def replay(workspace: Workspace, settings: ReplaySettings | None = None) -> dict
     models = load_trained(workspace, split)
     has = dataset.has_propensities
     with stage("load the logged requests"):
-        test = load_window(workspace, split, "test", has_propensities=has, limit=settings.test_requests)
+        test = load_window(
+            workspace,
+            split,
+            "test",
+            has_propensities=has,
+            limit=settings.test_requests,
+            pool_entries=settings.pool_entries,
+        )
         validation = (
-            load_window(workspace, split, "validation", has_propensities=has, limit=settings.validation_requests)
+            load_window(
+                workspace,
+                split,
+                "validation",
+                has_propensities=has,
+                limit=settings.validation_requests,
+                pool_entries=settings.pool_entries,
+            )
             if has
             else None
         )

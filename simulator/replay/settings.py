@@ -15,6 +15,9 @@ class ReplaySettings(BaseSettings):
     validation_requests: int = Field(
         3000, ge=1, description="most validation requests that the value model is tuned on"
     )
+    pool_entries: int = Field(
+        300_000, ge=1, description="most pool entries of a window's requests together; 300,000 peak at 2.6 GB of memory"
+    )
     resamples: int = Field(1000, ge=20, description="bootstrap resamples of viewers")
     level: float = Field(0.95, gt=0, lt=1, description="of the intervals")
     clip: float = Field(20.0, gt=1, description="largest importance weight of the clipped estimator")

@@ -79,12 +79,19 @@ class Window:
 
 
 def load_window(
-    workspace: Workspace, split: TimeSplit, name: str, *, has_propensities: bool, limit: int | None
+    workspace: Workspace,
+    split: TimeSplit,
+    name: str,
+    *,
+    has_propensities: bool,
+    limit: int | None,
+    pool_entries: int | None = None,
 ) -> Window:
     """The requests of window `name` ("validation", "test") whose slates are whole and whose label windows are closed.
 
     With `limit`, the requests of the `limit` smallest hashes of their ids, so that the choice never depends on the rest
-    of the log. `BadInput` for an empty window, a request id that comes twice, a slate outside its pool, and, where the
+    of the log; with `pool_entries` only as many of them as have that many pool entries together, since memory grows
+    with those. `BadInput` for an empty window, a request id that comes twice, a slate outside its pool, and, where the
     log claims propensities, a propensity that is missing or outside (0, 1]; each names the count and one example.
     """
     start, end = getattr(split, name)
@@ -102,9 +109,11 @@ def load_window(
         )
     total = len(chosen)
     request_ids = requests["request_id"].to_numpy()
-    if limit is not None and total > limit:
-        order = np.argsort(splitmix64(request_ids[chosen]), kind="stable")[:limit]
-        chosen = np.sort(chosen[order])
+    by_hash = chosen[np.argsort(splitmix64(request_ids[chosen]), kind="stable")][:limit]
+    if pool_entries is not None:
+        entries = np.cumsum(pc.list_value_length(requests["candidates"]).to_numpy()[by_hash])
+        by_hash = by_hash[: max(1, int(np.searchsorted(entries, pool_entries, side="right")))]
+    chosen = np.sort(by_hash)
     requests = requests.take(pa.array(chosen)).combine_chunks()
     samples = samples.filter(pc.is_in(samples["request_id"], requests["request_id"].combine_chunks()))
     if has_propensities:
