@@ -3,6 +3,8 @@
 import torch
 from torch import nn
 
+from distributed.recomputing import recomputing
+
 
 class Admission(nn.Module):
     """Counts occurrences per row, those of all ranks in a training forward before it looks up; admits from `threshold` on.
@@ -19,7 +21,7 @@ class Admission(nn.Module):
 
     def forward(self, rows_M: torch.Tensor, times_M: torch.Tensor) -> torch.Tensor:
         """Which of the rows are admitted, (M,); in training each is counted `times_M` times first."""
-        if self.training:
+        if self.training and not recomputing():
             self.seen_V.index_add_(0, rows_M, times_M)
         return self.seen_V[rows_M] >= self.threshold
 

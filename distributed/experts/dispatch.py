@@ -75,4 +75,6 @@ def through_experts(hidden_ND: torch.Tensor, routing: Routing, kept: Kept, exper
     computed_MD = bank(arrived_MD[order_M], taken_L.tolist())
     returned_PD = exchange_rows(computed_MD[order_M.argsort()], receive, send, group)
     gates_P1 = routing.gates_NK[kept.tokens_P, kept.choices_P].unsqueeze(1)
-    return torch.zeros_like(hidden_ND).index_add(0, kept.tokens_P, returned_PD * gates_P1), taken_L
+    # Gates are float32 at least, and so is the sum of a token's choices.
+    sums_ND = gates_P1.new_zeros(hidden_ND.shape).index_add(0, kept.tokens_P, returned_PD * gates_P1)
+    return sums_ND.to(hidden_ND.dtype), taken_L

@@ -15,6 +15,7 @@ from distributed.experts.dispatch import keep_within_capacity, through_experts
 from distributed.experts.load import ExpertLoad
 from distributed.experts.router import Router, RouterSettings, Routing
 from distributed.groups import Group, Mesh
+from distributed.recomputing import recomputing
 
 
 class ExpertLayer(nn.Module):
@@ -22,8 +23,7 @@ class ExpertLayer(nn.Module):
     share an expert's capacity (by default those of `ep`), `split` those that hold parts of the same sequences.
 
     A rank's expert weights receive the gradients of all tokens of `ep`; outside it, they are summed like any others.
-    `load` counts until `load.clear()`. Under recompute the layer runs twice; counts are kept of forwards with gradients
-    on, so wrap it in a checkpoint that runs the first pass without.
+    `load` counts until `load.clear()`; a forward that is recomputed is not counted again.
     """
 
     def __init__(self, hidden: int, width: int, settings: RouterSettings, *, ep: Group | None = None,
@@ -51,7 +51,7 @@ class ExpertLayer(nn.Module):
         routing: Routing = self.router(hidden_ND, valid_N, segments_N, segments, self._split)
         experts = self.router.settings.experts
         kept = keep_within_capacity(routing, experts, self.capacity_factor, self._queue)
-        if torch.is_grad_enabled() or not self.training:
+        if not recomputing():
             self.load.add(routing.routed_E, kept.dropped_E)
         mixed_ND, _ = through_experts(hidden_ND, routing, kept, experts, self.bank, self.ep)
         if self.shared is not None:

@@ -67,7 +67,9 @@ class Router(nn.Module):
         """Routes valid tokens. `segments_N` numbers each token's sequence below `segments`; members of `split` hold parts
         of the same sequences (the cp group; alone when sequences are whole)."""
         settings = self.settings
-        logits_NE = functional.linear(hidden_ND, self.weight)
+        # In bf16 near ties would fall this way or that; logits and losses are float32 at least.
+        exact = torch.promote_types(hidden_ND.dtype, torch.float32)
+        logits_NE = functional.linear(hidden_ND.to(exact), self.weight.to(exact))
         if settings.score == "softmax":
             scores_NE = logits_NE.softmax(1)
             shares_NE = scores_NE

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from distributed import LayoutError, ParallelLayout, Rank, RankFailed
 from distributed.exchange import alone
@@ -265,6 +266,43 @@ def test_tied_logits_are_routed_the_same_again_and_in_order():
     hidden_ND, valid_N, segments_N = tokens(0, Case("", 1))
     twice = [router(hidden_ND, valid_N, segments_N, 2, alone()).experts_NK for _ in range(2)]
     assert torch.equal(*twice) and twice[0].tolist() == [[0, 1]] * len(hidden_ND)
+
+
+def recomputed(rank: Rank) -> tuple[bool, float, list[int]]:
+    """All logits tied, full recompute: is the routing the same, how far are gradients apart, what was counted."""
+    group = Mesh(ParallelLayout(dp_shard=2), rank).data
+    hidden_ND, valid_N, segments_N = tokens(rank.index, Case("dp_shard=2", 2))
+    runs = []
+    for again in (False, True):
+        layer = build(Case("dp_shard=2", 2), ep=group)
+        with torch.no_grad():
+            layer.router.weight.zero_()
+        routings = []
+        layer.router.register_forward_hook(
+            lambda module, given, routing, kept=routings: kept.append(routing.experts_NK)
+        )
+        inputs_ND = hidden_ND.clone().requires_grad_()
+        arguments = (inputs_ND, valid_N, segments_N, 2)
+        mixed_ND, loss = checkpoint(layer, *arguments, use_reentrant=False) if again else layer(*arguments)
+        (mixed_ND.square().sum() + loss).backward()
+        runs.append((inputs_ND.grad, layer.bank.down.grad, routings, layer.load.routed_E.tolist()))
+    same = len(runs[1][2]) == 2 and all(torch.equal(runs[0][2][0], routing) for routing in runs[1][2])
+    apart = max(float((one - other).abs().max()) for one, other in zip(runs[0][:2], runs[1][:2]))
+    assert runs[0][3] == runs[1][3]
+    return same, apart, runs[1][3]
+
+
+def test_recompute_routes_as_before_and_counts_once():
+    # 7 valid tokens on rank 0, all tied: the first two experts.
+    assert on_ranks(recomputed, (), 2) == [(True, 0.0, [7, 7, 0, 0]), (True, 0.0, [0, 0, 0, 0])]
+
+
+def test_bf16_experts_route_and_add_up_in_float32():
+    layer = ExpertLayer(HIDDEN, WIDTH, SOFTMAX).bfloat16()
+    hidden_ND = tokens(3, Case("", 1))[0].bfloat16()
+    routing = layer.router(hidden_ND, torch.ones(11, dtype=torch.bool), torch.zeros(11, dtype=torch.int64), 1, alone())
+    assert routing.gates_NK.dtype == routing.loss.dtype == torch.float32
+    assert layer(hidden_ND)[0].dtype == torch.bfloat16
 
 
 def test_the_bias_balances_without_a_loss_and_leaves_the_gates_alone():
