@@ -19,6 +19,7 @@ from distributed import Rank, RankFailed
 
 _LOOPBACK = "127.0.0.1"
 _GRACE_S = 2.0
+_DIED = "its process died"
 
 
 class RankPool:
@@ -36,21 +37,21 @@ class RankPool:
         """Runs `worker(rank, *arguments)` on `nproc` ranks; results in rank order. `worker` must be importable.
 
         `timeout_s` bounds each collective, `deadline_s` the whole. `RankFailed` names the first rank that failed, or
-        the ranks that were still at work at the deadline; the pool then starts anew.
+        the ranks that were still at work at the deadline; where a rank gave no answer the pool starts anew.
         """
         if nproc > self._size:
             raise ValueError(f"{nproc} ranks were asked of a pool of {self._size}")
-        while len(self._processes) < nproc:
+        new = range(len(self._processes), nproc)
+        for _ in new:
             self._start()
+        for index in new:
+            # A slow start on a busy machine must not count against the first collective's time-out.
+            self._pipes[index].recv_bytes()
         self._jobs += 1
         job = pickle.dumps((worker, tuple(arguments), nproc, f"job{self._jobs}", timeout_s))
         for pipe in self._pipes[:nproc]:
             pipe.send_bytes(job)
-        try:
-            return self._collect(nproc, time.monotonic() + deadline_s)
-        except RankFailed:
-            self.close()
-            raise
+        return self._collect(nproc, time.monotonic() + deadline_s)
 
     def close(self) -> None:
         """Ends all ranks."""
@@ -81,12 +82,14 @@ class RankPool:
                 try:
                     good, lost_peer, content = pickle.loads(waiting.pop(index).recv_bytes())
                 except EOFError:
-                    good, lost_peer, content = False, False, "its process died"
+                    good, lost_peer, content = False, False, _DIED
                 if good:
                     results[index] = content
                 else:
                     failures[index] = (lost_peer, content)
                     deadline = min(deadline, time.monotonic() + _GRACE_S)
+        if waiting or any(reason == _DIED for _, reason in failures.values()):
+            self.close()
         if failures:
             index, (_, reason) = min(failures.items(), key=lambda item: (item[1][0], item[0]))
             raise RankFailed(f"rank {index} of {nproc} failed: {reason}")
@@ -99,6 +102,7 @@ def _serve(pipe: connection.Connection, index: int, port: int) -> None:
     torch.set_num_threads(1)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     store = dist.TCPStore(_LOOPBACK, port, is_master=False)
+    pipe.send_bytes(b"ready")
     while True:
         try:
             worker, arguments, nproc, prefix, timeout_s = pickle.loads(pipe.recv_bytes())
