@@ -4,9 +4,10 @@ from distributed.experts.bank import ExpertBank
 from distributed.experts.dense import shard_dense_experts
 from distributed.experts.layer import ExpertLayer, expert_groups, expert_parameters
 from distributed.experts.load import ExpertLoad
+from distributed.experts.placement import Placement, place_by_load
 from distributed.experts.router import Router, RouterSettings, Routing, update_balance_bias_
 
 __all__ = [
-    "ExpertBank", "ExpertLayer", "ExpertLoad", "Router", "RouterSettings", "Routing", "expert_groups", "expert_parameters",
-    "shard_dense_experts", "update_balance_bias_",
+    "ExpertBank", "ExpertLayer", "ExpertLoad", "Placement", "Router", "RouterSettings", "Routing", "expert_groups", "expert_parameters",
+    "place_by_load", "shard_dense_experts", "update_balance_bias_",
 ]  # fmt: skip

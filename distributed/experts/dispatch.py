@@ -1,6 +1,6 @@
 """Dispatch and combine: chosen (token, choice) pairs travel to their experts' ranks by uneven all-to-all, and back.
 
-Legend: N tokens, K choices, P pairs that are kept, D hidden size, E experts, R ranks, L experts a rank.
+Legend: N tokens, K choices, P pairs that are kept, D hidden size, E experts, R ranks, L slots a rank.
 """
 
 import math
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import torch
 
-from distributed.errors import LayoutError
 from distributed.exchange import exchange_counts, exchange_rows, gathered
+from distributed.experts.placement import Placement
 from distributed.experts.router import Routing
 from distributed.groups import Group
 
@@ -54,27 +54,40 @@ def keep_within_capacity(routing: Routing, experts: int, capacity_factor: float 
     )  # fmt: skip
 
 
-def through_experts(hidden_ND: torch.Tensor, routing: Routing, kept: Kept, experts: int,
-                    bank: Callable[[torch.Tensor, list[int]], torch.Tensor], group: Group
-                    ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
-    """(N, D) sums over each token's kept choices of gate x expert, and the rows each local expert took, (L,).
+def through_experts(hidden_ND: torch.Tensor, routing: Routing, kept: Kept, placement: Placement,
+                    bank: Callable[[torch.Tensor, list[int]], torch.Tensor], group: Group) -> torch.Tensor:  # fmt: skip
+    """(N, D) sums over each token's kept choices of gate x expert; zeros for padding and where all choices were dropped.
 
-    Member r of `group` holds experts r L to (r + 1) L; a token whose choices were all dropped, and padding, get zeros.
+    The pairs of an expert with several slots go to them in turn.
     """
-    if experts % group.size:
-        raise LayoutError(f"{experts} experts are no multiple of ep {group.size}")
-    local, ranks = experts // group.size, group.size
-    sent_RL = torch.bincount(kept.experts_P, minlength=experts).view(ranks, local)
+    slots_P, order_P = _slots(kept.experts_P, placement, group.index)
+    tokens_P, choices_P = kept.tokens_P[order_P], kept.choices_P[order_P]
+    local, ranks = placement.slots, group.size
+    sent_RL = torch.bincount(slots_P, minlength=ranks * local).view(ranks, local)
     received_RL = exchange_counts(sent_RL, group)
     send, receive = sent_RL.sum(1).tolist(), received_RL.sum(1).tolist()
-    arrived_MD = exchange_rows(hidden_ND[kept.tokens_P], send, receive, group)
-    # Rows arrive by sender, then expert; the bank wants them by expert, then sender.
-    expert_M = torch.arange(local, device=hidden_ND.device).repeat(ranks).repeat_interleave(received_RL.reshape(-1))
-    order_M = expert_M.sort(stable=True).indices
-    taken_L = received_RL.sum(0)
-    computed_MD = bank(arrived_MD[order_M], taken_L.tolist())
+    arrived_MD = exchange_rows(hidden_ND[tokens_P], send, receive, group)
+    # Rows arrive by sender, then slot; the bank wants them by slot, then sender.
+    slot_M = torch.arange(local, device=hidden_ND.device).repeat(ranks).repeat_interleave(received_RL.reshape(-1))
+    order_M = slot_M.sort(stable=True).indices
+    computed_MD = bank(arrived_MD[order_M], received_RL.sum(0).tolist())
     returned_PD = exchange_rows(computed_MD[order_M.argsort()], receive, send, group)
-    gates_P1 = routing.gates_NK[kept.tokens_P, kept.choices_P].unsqueeze(1)
+    gates_P1 = routing.gates_NK[tokens_P, choices_P].unsqueeze(1)
     # Gates are float32 at least, and so is the sum of a token's choices.
-    sums_ND = gates_P1.new_zeros(hidden_ND.shape).index_add(0, kept.tokens_P, returned_PD * gates_P1)
-    return sums_ND.to(hidden_ND.dtype), taken_L
+    sums_ND = gates_P1.new_zeros(hidden_ND.shape).index_add(0, tokens_P, returned_PD * gates_P1)
+    return sums_ND.to(hidden_ND.dtype)
+
+
+def _slots(experts_P: torch.Tensor, placement: Placement, sender: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The slot of each pair, sorted, and the order that sorts them. Senders begin with different slots of an expert."""
+    experts = max(placement.expert_S) + 1
+    table = [placement.slots_of(expert) for expert in range(experts)]
+    copies_E = torch.tensor([len(slots) for slots in table], device=experts_P.device)
+    table_EX = torch.zeros(experts, max(map(len, table)), dtype=torch.int64)
+    for expert, slots in enumerate(table):
+        table_EX[expert, : len(slots)] = torch.tensor(slots)
+    counts_E = torch.bincount(experts_P, minlength=experts)
+    turn_P = torch.arange(len(experts_P), device=experts_P.device) - (counts_E.cumsum(0) - counts_E)[experts_P] + sender
+    slots_P = table_EX.to(experts_P.device)[experts_P, turn_P % copies_E[experts_P]]
+    sorted_P = slots_P.sort(stable=True)
+    return sorted_P.values, sorted_P.indices

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from distributed.errors import LayoutError
 from distributed.exchange import alone
 from distributed.experts.bank import ExpertBank
 from distributed.experts.dispatch import keep_within_capacity, through_experts
 from distributed.experts.load import ExpertLoad
+from distributed.experts.placement import Placement, even_placement, moved, sum_over_replicas_
 from distributed.experts.router import Router, RouterSettings, Routing
 from distributed.groups import Group, Mesh
 from distributed.recomputing import recomputing
@@ -28,15 +28,13 @@ class ExpertLayer(nn.Module):
 
     def __init__(self, hidden: int, width: int, settings: RouterSettings, *, ep: Group | None = None,
                  queue: Group | None = None, split: Group | None = None, capacity_factor: float | None = None,
-                 shared: int = 0):  # fmt: skip
+                 shared: int = 0, placement: Placement | None = None):  # fmt: skip
         super().__init__()
         self.ep = ep or alone()
         self._queue, self._split = queue or self.ep, split or alone()
-        if settings.experts % self.ep.size:
-            raise LayoutError(f"{settings.experts} experts are no multiple of ep {self.ep.size}")
-        local = settings.experts // self.ep.size
+        self.placement = placement or even_placement(settings.experts, self.ep.size)
         self.router = Router(hidden, settings)
-        self.bank = ExpertBank(hidden, width, settings.experts, self.ep.index * local, local)
+        self.bank = ExpertBank(hidden, width, settings.experts, self.placement.held(self.ep.index))
         self.shared = ExpertBank(hidden, width * shared, 1) if shared else None
         self.capacity_factor = capacity_factor
         self.load = ExpertLoad(settings.experts)
@@ -53,10 +51,36 @@ class ExpertLayer(nn.Module):
         kept = keep_within_capacity(routing, experts, self.capacity_factor, self._queue)
         if not recomputing():
             self.load.add(routing.routed_E, kept.dropped_E)
-        mixed_ND, _ = through_experts(hidden_ND, routing, kept, experts, self.bank, self.ep)
+        mixed_ND = through_experts(hidden_ND, routing, kept, self.placement, self.bank, self.ep)
         if self.shared is not None:
             mixed_ND = mixed_ND + self.shared(hidden_ND, [len(hidden_ND)]) * valid_N.unsqueeze(1)
         return mixed_ND, routing.loss
+
+    def sum_replicas_(self) -> None:
+        """After the backward: slots of one expert get the sum of their gradients. All of `ep` must call it."""
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.bank.parameters()]
+        sum_over_replicas_(gradients, self.placement, self.ep)
+        for parameter, gradient in zip(self.bank.parameters(), gradients):
+            parameter.grad = gradient
+
+    def place_(self, placement: Placement, optimizer: torch.optim.Optimizer | None = None) -> None:
+        """Between steps: moves experts, and their state in `optimizer`, to other slots. All of `ep` must call it.
+
+        The bank gets new parameters, which take the old ones' places in the optimizer.
+        """
+        for name, parameter in list(self.bank.named_parameters()):
+            fresh = nn.Parameter(moved(parameter, self.placement, placement, self.ep))
+            setattr(self.bank, name, fresh)
+            if optimizer is None:
+                continue
+            state = optimizer.state.pop(parameter, {})
+            for key, value in state.items():
+                if isinstance(value, torch.Tensor) and value.shape == parameter.shape:
+                    state[key] = moved(value, self.placement, placement, self.ep)
+            optimizer.state[fresh] = state
+            for settings in optimizer.param_groups:
+                settings["params"] = [fresh if held is parameter else held for held in settings["params"]]
+        self.placement = placement
 
 
 def expert_parameters(module: nn.Module) -> Iterator[nn.Parameter]:

@@ -101,7 +101,7 @@ def sharded(rank: Rank, cases: list[Case]) -> list[dict]:
             mesh.data.all_reduce_(layer.load.routed_E)
         update_balance_bias_(layer.router, layer.load.routed_E, mesh.data)
         results.append({
-            "out": mixed_ND.detach(), "hidden": hidden_ND.grad, "gradients": gradients, "first": layer.bank.first,
+            "out": mixed_ND.detach(), "hidden": hidden_ND.grad, "gradients": gradients, "first": layer.placement.held(ep.index)[0],
             "report": layer.load.report(mesh.data, ledger), "bias": layer.router.balance_bias_E,
             "untouched": bool(torch.equal(routed_E, layer.load.routed_E)), "a2a": ledger.line("ep", "all_to_all"),
             "data": mesh.data.index,
