@@ -4,6 +4,7 @@ Shapes: C contexts, A posts, K positions, S slates (all orders of K posts out of
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import permutations
 
 import numpy as np
@@ -14,11 +15,13 @@ from simulator.evaluation.reward_regression import viewer_folds
 
 @dataclass(frozen=True)
 class SampledLog:
-    """A log drawn from the world: context and slate number of each request, and what the estimators see."""
+    """A log drawn from the world: context and slate number of each request, what the estimators see, and the rewards
+    (2 folds, C, S, K) that a regression on the other fold's viewers predicts."""
 
     context_R: np.ndarray
     slate_R: np.ndarray
     log: LoggedData
+    q_FCSK: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class KnownWorld:
         apart, as the item-position model has it. The log shows any slate with `exploration`, else what it takes for good."""
         slates_SK = np.array(list(permutations(range(posts), positions)))
         examination_K = (1.0 + np.arange(positions)) ** -0.4
-        chance_CA = 0.6 * generator.beta(1.0, 2.0, size=(contexts, posts))
+        chance_CA = 0.7 * generator.random((contexts, posts))
         kind_SK = slates_SK % 2
         alike_SK = np.stack([(kind_SK[:, :k] == kind_SK[:, k : k + 1]).sum(axis=1) for k in range(positions)], axis=1)
         reward_CSK = chance_CA[:, slates_SK] * examination_K * fatigue**alike_SK
@@ -78,19 +81,19 @@ class KnownWorld:
             np.full(requests, self.slates_SK.max() + 1), exposure_RK=self._exposure(self.logging_CS)[context_R, slate_R],
             prefix_propensity_RK=self._prefixes(self.logging_CS)[context_R, slate_R],
         )  # fmt: skip
-        sampled = SampledLog(context_R, slate_R, log)
-        q_RSK = self.regression(sampled)[viewer_folds(viewer_R, 2), context_R]
-        return replace(sampled, log=replace(log, baseline_RK=q_RSK[np.arange(requests), slate_R]))
+        q_FCSK = self._regression(context_R, log)
+        log = replace(log, baseline_RK=q_FCSK[viewer_folds(viewer_R, 2), context_R, slate_R])
+        return SampledLog(context_R, slate_R, log, q_FCSK)
 
-    def regression(self, sampled: SampledLog) -> np.ndarray:
+    def _regression(self, context_R: np.ndarray, log: LoggedData) -> np.ndarray:
         """Predicted reward (2 folds, C, S, K): the mean by context, post and position over the viewers of the other fold."""
         contexts, posts, positions = len(self.logging_CS), self.slates_SK.max() + 1, self.slates_SK.shape[1]
-        fold_R = viewer_folds(sampled.log.viewer_R, 2)
-        cell_RK = (sampled.context_R[:, None] * posts + sampled.log.post_RK) * positions + np.arange(positions)
+        fold_R = viewer_folds(log.viewer_R, 2)
+        cell_RK = (context_R[:, None] * posts + log.post_RK) * positions + np.arange(positions)
         tables = []
         for fold in range(2):
             rows = cell_RK[fold_R != fold].ravel()
-            reward = sampled.log.reward_RK[fold_R != fold].ravel()
+            reward = log.reward_RK[fold_R != fold].ravel()
             cells = contexts * posts * positions
             # Five impressions of the overall mean keep an empty cell from saying zero.
             mean = reward.mean() if len(reward) else 0.0
@@ -105,7 +108,7 @@ class KnownWorld:
     def target(self, sampled: SampledLog, policy_CS: np.ndarray) -> Target:
         """The policy as a target, with everything that any estimator may ask for."""
         at = (sampled.context_R, sampled.slate_R)
-        q_FCSK = self.regression(sampled)
+        q_FCSK = sampled.q_FCSK
         fold_R = viewer_folds(sampled.log.viewer_R, 2)
         chosen_FCK = np.einsum("cs,fcsk->fck", policy_CS, q_FCSK)
         to_go = [self._to_go(policy_CS, q_CSK) for q_CSK in q_FCSK]
@@ -119,7 +122,7 @@ class KnownWorld:
     def continuations(self, sampled: SampledLog, policy_CS: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """At each position of each request, given the logged posts above: the policy's chance of every post, (R, K, A), and
         the predicted rewards from there on if it stands there; both 0 for a post that stands above."""
-        same_SSK, q_FCSK = self._same_start(), self.regression(sampled)
+        same_SSK, q_FCSK = self._same_start, sampled.q_FCSK
         fold_R, requests = viewer_folds(sampled.log.viewer_R, 2), np.arange(len(sampled.slate_R))
         to_go_FCSK = np.stack([self._to_go(policy_CS, q_CSK)[0] for q_CSK in q_FCSK])
         start_CSK = np.einsum("stk,ct->csk", same_SSK, policy_CS)
@@ -134,14 +137,15 @@ class KnownWorld:
                 q_RKA[:, k, post] = np.where(possible_R, to_go_FCSK[fold_R, sampled.context_R, slate_R, k], 0.0)
         return choice_RKA, q_RKA
 
+    @cached_property
     def _same_start(self) -> np.ndarray:
         """Whether two slates begin with the same k posts, (S, S, K + 1)."""
-        same_SSK = np.cumprod(self.slates_SK[:, None, :] == self.slates_SK[None, :, :], axis=2)
+        same_SSK = np.cumprod(self.slates_SK[:, None, :] == self.slates_SK[None, :, :], axis=2).astype(np.float64)
         return np.concatenate([np.ones_like(same_SSK[:, :, :1]), same_SSK], axis=2)
 
     def _prefixes(self, policy_CS: np.ndarray) -> np.ndarray:
         """Chance of the first k + 1 posts of each slate, (C, S, K)."""
-        return np.minimum(np.einsum("stk,ct->csk", self._same_start()[:, :, 1:], policy_CS), 1.0)
+        return np.minimum(np.einsum("stk,ct->csk", self._same_start[:, :, 1:], policy_CS), 1.0)
 
     def _at_position(self, policy_CS: np.ndarray) -> np.ndarray:
         """Chance of each slate's post at its position, whatever stands elsewhere, (C, S, K)."""
@@ -157,11 +161,11 @@ class KnownWorld:
     def _to_go(self, policy_CS: np.ndarray, q_CSK: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Predicted rewards from k on under the policy, given the slate's first k + 1 posts, and its first k, (C, S, K)."""
         left_CSK = np.cumsum(q_CSK[:, :, ::-1], axis=2)[:, :, ::-1]
-        same_SSK = self._same_start()
-        both = []
-        for start in (same_SSK[:, :, 1:], same_SSK[:, :, :-1]):
-            weight_CSK = np.einsum("stk,ct->csk", start, policy_CS)
-            both.append(np.einsum("stk,ct,ctk->csk", start, policy_CS, left_CSK, optimize=True) / weight_CSK)
+        both = [np.empty_like(left_CSK), np.empty_like(left_CSK)]
+        for k in range(left_CSK.shape[2]):
+            for to_go_CSK, given in zip(both, (k + 1, k)):
+                start_SS = self._same_start[:, :, given].T
+                to_go_CSK[:, :, k] = (policy_CS * left_CSK[:, :, k]) @ start_SS / (policy_CS @ start_SS)
         return both[0], both[1]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from simulator.evaluation.estimators import Terms, value
 from simulator.evaluation.intervals import standard_error, viewer_influence
@@ -42,8 +42,8 @@ def compare(
     difference_N = np.array([value(policies[name]) - base for name in names])
     error_N = np.array([standard_error(viewer_influence(policies[name], viewer_R) - base_V) for name in names])
     with np.errstate(divide="ignore", invalid="ignore"):
-        p_N = np.where(error_N > 0, 2 * stats.t.sf(np.abs(difference_N) / error_N, freedom), difference_N == 0)
-    half_N = stats.t.ppf((1 + level) / 2, freedom) * error_N
+        p_N = np.where(error_N > 0, 2 * special.stdtr(freedom, -np.abs(difference_N) / error_N), difference_N == 0)
+    half_N = special.stdtrit(freedom, (1 + level) / 2) * error_N
     adjusted_N = holm(p_N)
     return {
         name: Comparison(*(float(x) for x in row))

@@ -115,10 +115,17 @@ ESTIMATORS: dict[str, Callable[[LoggedData, Target], Terms]] = {
 
 def value(terms: Terms) -> float:
     """The estimate; NaN when a position that was shown has no weight at all under self-normalisation."""
-    return float(combine(
-        terms.plain_RK.sum(keepdims=True), terms.weighted_RK.sum(0, keepdims=True), terms.weight_RK.sum(0, keepdims=True),
-        terms.shown_RK.sum(0, keepdims=True), np.array([len(terms.shown_RK)]), terms.self_normalised,
-    )[0])  # fmt: skip
+    weighted_K, weight_K, shown_K = (column_sums(part) for part in (terms.weighted_RK, terms.weight_RK, terms.shown_RK))
+    plain_11 = terms.plain_RK.sum(keepdims=True)
+    requests_1 = np.array([len(terms.shown_RK)])
+    return float(
+        combine(plain_11, weighted_K[None], weight_K[None], shown_K[None], requests_1, terms.self_normalised)[0]
+    )
+
+
+def column_sums(part_RK: np.ndarray) -> np.ndarray:
+    """Sums over requests (K,), float64; several times faster than `sum(axis=0)` on long and narrow arrays."""
+    return np.einsum("rk->k", part_RK, dtype=np.float64, casting="safe")
 
 
 def combine(plain_B1: np.ndarray, weighted_BK: np.ndarray, weight_BK: np.ndarray, shown_BK: np.ndarray,

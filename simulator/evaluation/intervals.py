@@ -4,9 +4,23 @@ Shapes: R requests, K positions, V viewers, B resamples.
 """
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
-from simulator.evaluation.estimators import Terms, combine, value
+from simulator.evaluation.estimators import Terms, column_sums, combine, value
+
+
+def viewer_index(viewer_R: np.ndarray) -> tuple[np.ndarray | None, int]:
+    """Index (R,) of each request's viewer in sorted order of id, None where that is 0, 1, 2, ..., and how many there are."""
+    if np.all(viewer_R[1:] > viewer_R[:-1]):
+        return None, len(viewer_R)
+    ids, index_R = np.unique(viewer_R, return_inverse=True)
+    return index_R, len(ids)
+
+
+def viewer_sums(part_R: np.ndarray, index_R: np.ndarray | None, viewers: int) -> np.ndarray:
+    """Sum of `part_R` over the requests of each viewer, float64 (V,)."""
+    part_R = np.asarray(part_R, np.float64)
+    return part_R if index_R is None else np.bincount(index_R, weights=part_R, minlength=viewers)
 
 
 def viewer_counts(viewer_R: np.ndarray, resamples: int, generator: np.random.Generator) -> np.ndarray:
@@ -14,20 +28,22 @@ def viewer_counts(viewer_R: np.ndarray, resamples: int, generator: np.random.Gen
 
     One draw for all policies makes their differences paired.
     """
-    viewers = len(np.unique(viewer_R))
+    _, viewers = viewer_index(viewer_R)
     return generator.multinomial(viewers, np.full(viewers, 1.0 / viewers), size=resamples).astype(np.float64)
 
 
 def replicates(terms: Terms, viewer_R: np.ndarray, counts_BV: np.ndarray) -> np.ndarray:
     """The estimate in each resample (B,). Self-normalised estimators renormalise in each; NaN where a position lost
     all its weight."""
-    _, viewer = np.unique(viewer_R, return_inverse=True)
-    plain_V1 = _per_viewer(terms.plain_RK.sum(axis=1, keepdims=True), viewer)
-    requests_V1 = _per_viewer(np.ones((len(viewer), 1)), viewer)
-    sums_VK = [_per_viewer(part, viewer) for part in (terms.weighted_RK, terms.weight_RK, terms.shown_RK)]
-    weighted_BK, weight_BK, shown_BK = (counts_BV @ part for part in sums_VK)
-    requests_B = np.maximum(counts_BV @ requests_V1[:, 0], 1.0)
-    return combine(counts_BV @ plain_V1, weighted_BK, weight_BK, shown_BK, requests_B, terms.self_normalised)
+    index_R, viewers = viewer_index(viewer_R)
+    requests_V = viewer_sums(np.ones(len(viewer_R)), index_R, viewers)
+    plain_V = viewer_sums(terms.plain_RK.sum(axis=1), index_R, viewers)
+    weighted_BK, weight_BK, shown_BK = (
+        counts_BV @ np.stack([viewer_sums(part_R, index_R, viewers) for part_R in part_RK.T], axis=1)
+        for part_RK in (terms.weighted_RK, terms.weight_RK, terms.shown_RK)
+    )
+    requests_B = np.maximum(counts_BV @ requests_V, 1.0)
+    return combine((counts_BV @ plain_V)[:, None], weighted_BK, weight_BK, shown_BK, requests_B, terms.self_normalised)
 
 
 def percentile_interval(replicates_B: np.ndarray, level: float = 0.95) -> tuple[float, float]:
@@ -41,17 +57,16 @@ def percentile_interval(replicates_B: np.ndarray, level: float = 0.95) -> tuple[
 
 def viewer_influence(terms: Terms, viewer_R: np.ndarray) -> np.ndarray:
     """What each viewer (in sorted order of id) adds to the error of the estimate, linearised, (V,): they sum to 0."""
-    _, viewer = np.unique(viewer_R, return_inverse=True)
     influence_R = terms.plain_RK.sum(axis=1)
     if terms.self_normalised:
-        shown_K, weight_K = terms.shown_RK.sum(axis=0), terms.weight_RK.sum(axis=0)
+        shown_K, weight_K = column_sums(terms.shown_RK), column_sums(terms.weight_RK)
         with np.errstate(invalid="ignore", divide="ignore"):
-            ratio_K = np.where(shown_K > 0, terms.weighted_RK.sum(axis=0) / weight_K, 0.0)
+            ratio_K = np.where(shown_K > 0, column_sums(terms.weighted_RK) / weight_K, 0.0)
             correction_RK = shown_K / weight_K * (terms.weighted_RK - ratio_K * terms.weight_RK)
         influence_R = influence_R + np.where(shown_K > 0, correction_RK + ratio_K * terms.shown_RK, 0.0).sum(axis=1)
     else:
         influence_R = influence_R + terms.weighted_RK.sum(axis=1)
-    return _per_viewer((influence_R - value(terms))[:, None], viewer)[:, 0] / len(viewer)
+    return viewer_sums(influence_R - value(terms), *viewer_index(viewer_R)) / len(viewer_R)
 
 
 def standard_error(influence_V: np.ndarray) -> float:
@@ -65,7 +80,7 @@ def student_interval(terms: Terms, viewer_R: np.ndarray, level: float = 0.95) ->
     influence_V, centre = viewer_influence(terms, viewer_R), value(terms)
     if len(influence_V) < 2:
         return float("nan"), float("nan")
-    half = stats.t.ppf((1 + level) / 2, len(influence_V) - 1) * standard_error(influence_V)
+    half = special.stdtrit(len(influence_V) - 1, (1 + level) / 2) * standard_error(influence_V)
     return float(centre - half), float(centre + half)
 
 
@@ -85,9 +100,3 @@ def bernstein_interval(
     nats = np.log(4 / (1 - level))
     half = np.sqrt(2 * scaled_V.var(ddof=1) * nats / viewers) + 7 * spread * nats / (3 * (viewers - 1))
     return float(centre - half), float(centre + half)
-
-
-def _per_viewer(part_RK: np.ndarray, viewer: np.ndarray) -> np.ndarray:
-    sums_VK = np.zeros((viewer.max() + 1, part_RK.shape[1]))
-    np.add.at(sums_VK, viewer, part_RK.astype(np.float64))
-    return sums_VK

@@ -31,7 +31,10 @@ def dros(log: LoggedData, target: Target, shrinkage: float) -> Terms:
     weight_RK = importance_weights(log, target)
     if np.isinf(shrinkage):
         return doubly_robust(log, target, weight_RK)
-    return doubly_robust(log, target, np.where(weight_RK > 0, shrinkage * weight_RK / (weight_RK**2 + shrinkage), 0.0))
+    positive_RK = np.where(weight_RK > 0, weight_RK, 1.0)
+    return doubly_robust(
+        log, target, np.where(weight_RK > 0, shrinkage * weight_RK / (positive_RK**2 + shrinkage), 0.0)
+    )
 
 
 def sg_ips(log: LoggedData, target: Target, share: float) -> Terms:

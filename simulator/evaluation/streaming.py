@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from simulator.evaluation.estimators import Terms, combine
+from simulator.evaluation.intervals import viewer_index, viewer_sums
 
 _BLOCK = 8192  # viewers whose draws are in memory at once
 _CHUNK = 32  # resamples drawn at once, so that a chunk of draws stays in the cache
@@ -23,8 +24,8 @@ def bootstrap(
     the log (Chamandy et al. 2012). Every resample divides by its own number of requests and renormalises its own weights,
     so the varying size drops out. Sums are taken in float32 over blocks: errors of 1e-4 standard errors.
     """
-    viewer, viewers = _dense(viewer_R)
-    columns, places = _columns(terms, viewer, viewers)
+    index_R, viewers = viewer_index(viewer_R)
+    columns, places = _columns(terms, index_R, viewers, len(viewer_R))
     sums_BC = np.zeros((resamples, len(columns)))
     for start in range(0, viewers, _BLOCK):
         stop = min(start + _BLOCK, viewers)
@@ -49,26 +50,18 @@ def _poisson_one(shape: tuple[int, int], generator: np.random.Generator) -> np.n
     return count.astype(np.float32)
 
 
-def _dense(viewer_R: np.ndarray) -> tuple[np.ndarray | None, int]:
-    """Index of each request's viewer, and how many there are; None where every request has a viewer of its own."""
-    if len(viewer_R) < 2 or np.all(viewer_R[1:] > viewer_R[:-1]):
-        return None, len(viewer_R)
-    ids, viewer = np.unique(viewer_R, return_inverse=True)
-    return viewer, len(ids)
-
-
 def _columns(
-    terms: Mapping[str, Terms], viewer: np.ndarray | None, viewers: int
+    terms: Mapping[str, Terms], index_R: np.ndarray | None, viewers: int, requests: int
 ) -> tuple[list[np.ndarray], dict[str, tuple[list[int], ...]]]:
     """Sums per viewer, requests first, each array once however many estimators share it; where each estimator's are."""
-    columns: list[np.ndarray] = [_summed(None, viewer, viewers)]
+    columns: list[np.ndarray] = [viewer_sums(np.ones(requests), index_R, viewers)]
     known: dict[int, list[int]] = {}
     totals: dict[int, list[int]] = {}
 
     def add(part_RK: np.ndarray) -> list[int]:
         if id(part_RK) not in known:
             known[id(part_RK)] = list(range(len(columns), len(columns) + part_RK.shape[1]))
-            columns.extend(_summed(part_RK[:, k], viewer, viewers) for k in range(part_RK.shape[1]))
+            columns.extend(viewer_sums(part_RK[:, k], index_R, viewers) for k in range(part_RK.shape[1]))
         return known[id(part_RK)]
 
     places = {}
@@ -77,12 +70,6 @@ def _columns(
         parts = (one.weight_RK, one.shown_RK) if one.self_normalised else (one.weighted_RK, one.weighted_RK)
         if id(one.plain_RK) not in totals:
             totals[id(one.plain_RK)] = [len(columns)]
-            columns.append(_summed(one.plain_RK.sum(axis=1), viewer, viewers))
+            columns.append(viewer_sums(one.plain_RK.sum(axis=1), index_R, viewers))
         places[name] = (totals[id(one.plain_RK)], add(one.weighted_RK), *(add(part) for part in parts))
     return columns, places
-
-
-def _summed(part_R: np.ndarray | None, viewer: np.ndarray | None, viewers: int) -> np.ndarray:
-    if viewer is None:
-        return np.ones(viewers) if part_R is None else np.asarray(part_R, np.float64)
-    return np.bincount(viewer, weights=part_R, minlength=viewers).astype(np.float64)
