@@ -4,7 +4,7 @@ One line a collective and axis, for a rank of the first pipeline stage (which al
 S = sequence, H = hidden; sizes count the full tensor as in `collectives`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from distributed.planner.collectives import bytes_sent, collective_s, crossing, spread
 from distributed.planner.estimate import Estimator
@@ -39,61 +39,153 @@ class Line:
 
 def ledger(estimator: Estimator, layout: Layout) -> list[Line]:
     """All collectives of one optimizer step of a first-stage rank, by axis."""
-    model, cluster = estimator.model, estimator.cluster
     m = estimator.global_batch // (layout.dp * layout.micro_batch)
-    layers = estimator.split_layers(layout)[0]
-    e = cluster.efficiency
-    lines: list[Line] = []
+    book = _Book(estimator, layout, m, estimator.split_layers(layout)[0])
+    if estimator.model.layers:
+        book.tensor()
+        book.context_and_experts()
+        book.pipeline()
+    book.data()
+    book.tables()
+    book.scalars()
+    return book.lines
 
-    def add(axis: str, kind: str, what: str, shape: tuple[float, ...], width: int, ranks: int, stride: int,
-            times: float, overlap: str) -> None:  # fmt: skip
+
+@dataclass
+class _Book:
+    """One step's lines as they are entered: `m` micro-batches, `layers` on this rank."""
+
+    estimator: Estimator
+    layout: Layout
+    m: int
+    layers: int
+    lines: list[Line] = field(default_factory=list)
+
+    def add(self, axis: str, kind: str, what: str, shape: tuple[float, ...], width: int, ranks: int, stride: int,
+            times: float, overlap: str = "none") -> None:  # fmt: skip
+        """Enters a collective of `ranks` at distance `stride`; nothing where there is nobody to send to."""
         if ranks <= 1 or times <= 0:
             return
         whole = tuple(round(extent) for extent in shape)
-        size = float(width)
+        size, cluster = float(width), self.estimator.cluster
         for extent in whole:
             size *= extent
         fan = spread(cluster, ranks, stride)
-        lines.append(Line(axis, kind, what, whole, width, ranks, times, cluster.levels[crossing(fan)].name,
-                          times * bytes_sent(kind, size, ranks), times * collective_s(kind, size, fan, cluster), overlap))  # fmt: skip
+        self.lines.append(Line(axis, kind, what, whole, width, ranks, times, cluster.levels[crossing(fan)].name,
+                               times * bytes_sent(kind, size, ranks), times * collective_s(kind, size, fan, cluster), overlap))  # fmt: skip
 
-    if model.layers:
+    def tensor(self) -> None:
+        """Two regions a layer, and the two ends: the embedding's output, the head's input, the loss."""
+        model, layout, m = self.estimator.model, self.layout, self.m
+        width, at, last = self.estimator.precision.activation, layout.stride("tp"), layout.pp == 1
         tokens = model.sequence / layout.cp
         hidden = (layout.micro_batch, tokens, model.hidden)
         passes = 3 if layout.recompute == "full" else 2
-        tp, tp_at = layout.tp, layout.stride("tp")
-        hidden_share = f"backward {e.tp_overlap:.0%} behind weight gradients"
+        overlap = f"backward {self.estimator.cluster.efficiency.tp_overlap:.0%} behind weight gradients"
+        inner, ends = 2 * passes * self.layers * m, m * (2 if last else 1)
         if layout.sequence_parallel:
-            add("tp", "all_gather", "input of attention and of feed-forward", hidden, 2, tp, tp_at, 2 * passes * layers * m,
-                hidden_share)  # fmt: skip
-            add("tp", "reduce_scatter", "output of attention and of feed-forward", hidden, 2, tp, tp_at,
-                2 * passes * layers * m, hidden_share)  # fmt: skip
-        else:
-            add("tp", "all_reduce", "output of attention and of feed-forward", hidden, 2, tp, tp_at,
-                2 * passes * layers * m, hidden_share)  # fmt: skip
-        keys = model.key_width / min(tp, model.key_heads)
-        block = (2, layout.micro_batch, tokens, keys)
-        # Forward passes keys and values on cp - 1 times; backward passes their gradients as well.
-        add("cp", "p2p", "keys and values of a ring step", block, 2, layout.cp, layout.stride("cp"),
-            (layout.cp - 1) * (passes + 1) * layers * m, "behind attention, what is longer shows")  # fmt: skip
-        if model.experts:
-            moe = layers * model.moe_layers / model.layers
-            share = tp if layout.sequence_parallel else 1
-            routed = (layout.micro_batch * tokens * model.experts.top_k / share, model.hidden)
-            at = layout.stride("dp") if layout.cp == 1 else layout.stride("cp")
-            for what in ("dispatch", "combine"):
-                add(
-                    "ep", "all_to_all", f"tokens to experts, {what}", routed, 2, layout.ep, at, passes * moe * m, "none"
+            for kind, what in (("all_gather", "input"), ("reduce_scatter", "output")):
+                self.add(
+                    "tp", kind, f"{what} of attention and of feed-forward", hidden, width, layout.tp, at, inner, overlap
                 )
-        handed = (layout.micro_batch, tokens, model.hidden / tp)
-        add("pp", "p2p", "activations and their gradients between stages", handed, 2, layout.pp, layout.stride("pp"),
-            m * _sent_by_first_stage(layout), f"{e.pp_overlap:.0%} behind computation")  # fmt: skip
-    _data_parallel(estimator, layout, layers, m, add)
-    samples = layout.micro_batch
-    rows = sum(table.lookups * table.dim for table in model.tables)
-    add("tables", "all_to_all", "pooled rows and their gradients", (samples, rows), 4, layout.world_size, 1,
-        2.0 * m if rows else 0, "none")  # fmt: skip
-    return lines
+                # Embedding: scatter forward, gather backward; head: the other way round.
+                self.add("tp", kind, "ends of the model", hidden, width, layout.tp, at, ends)
+            shifts = 2 * model.hidden if model.biases else 0
+            whole = self.layers * (model.norm_parameters + shifts) + (model.final_norm_parameters if last else 0)
+            # Where gradients are not kept whole, they are summed with every micro-batch.
+            self.add("tp", "all_reduce", "gradients of norms and of biases after a region", (whole,),
+                     self.estimator.precision.gradient, layout.tp, at, m if layout.zero >= 2 else 1)  # fmt: skip
+        else:
+            self.add(
+                "tp",
+                "all_reduce",
+                "output of attention and of feed-forward",
+                hidden,
+                width,
+                layout.tp,
+                at,
+                inner,
+                overlap,
+            )
+            self.add("tp", "all_reduce", "ends of the model", hidden, width, layout.tp, at, ends)
+        if last and model.vocab:
+            # The largest logit, then the sum of exponentials and the target's logit, in fp32 at least.
+            self.add("tp", "all_reduce", "loss", (3, layout.micro_batch, tokens), max(4, width), layout.tp, at, m)
+
+    def context_and_experts(self) -> None:
+        """Keys and values round the ring; tokens to their experts and back."""
+        model, layout, m = self.estimator.model, self.layout, self.m
+        width, cp = self.estimator.precision.activation, layout.cp
+        tokens, again = model.sequence / cp, 1 if layout.recompute == "full" else 0
+        keys = model.key_width / min(layout.tp, model.key_heads)
+        # Forward and backward pass keys and values on cp - 1 times; their gradients go all the way home, cp times.
+        times = ((2 + again) * (cp - 1) + cp) * self.layers * m
+        self.add("cp", "p2p", "keys and values of a ring step", (2, layout.micro_batch, tokens, keys), width, cp,
+                 layout.stride("cp"), times, "behind attention, what is longer shows")  # fmt: skip
+        if model.experts:
+            share = layout.tp if layout.sequence_parallel else 1
+            routed = (layout.micro_batch * tokens * model.experts.top_k / share, model.hidden)
+            at = layout.stride("dp") if cp == 1 else layout.stride("cp")
+            times = (2 + again) * self.layers * model.moe_layers / model.layers * m
+            for what in ("dispatch", "combine"):
+                self.add("ep", "all_to_all", f"tokens to experts, {what}", routed, width, layout.ep, at, times)
+
+    def pipeline(self) -> None:
+        """Activations handed on, and gradients handed back."""
+        model, layout = self.estimator.model, self.layout
+        # Every tensor rank sends its part, which the receiving stage gathers inside its fast domain.
+        handed = (layout.micro_batch, model.sequence / layout.cp, model.hidden / layout.tp)
+        self.add("pp", "p2p", "activations and their gradients between stages", handed, self.estimator.precision.activation,
+                 layout.pp, layout.stride("pp"), self.m * _sent_by_first_stage(layout),
+                 f"{self.estimator.cluster.efficiency.pp_overlap:.0%} behind computation")  # fmt: skip
+
+    def data(self) -> None:
+        """Gradients and parameters; under stage 3 layers are gathered twice a micro-batch, the ends once."""
+        model, layout, m, p = self.estimator.model, self.layout, self.m, self.estimator.precision
+        dense, expert = stage_parameters(model, layout, self.layers, True, layout.pp == 1)
+        ends, _ = stage_parameters(model, layout, 0, True, layout.pp == 1)
+        overlap = f"{self.estimator.cluster.efficiency.dp_overlap:.0%} behind the backward"
+        stride = layout.stride("cp" if layout.cp > 1 else "dp")
+        for axis, parameters, once, ranks, at in (
+            ("dp", dense, ends, layout.shards, stride),
+            ("dp of experts", expert, 0.0, layout.shards // layout.ep, layout.stride("dp") * layout.ep),
+        ):
+            if not parameters:
+                continue
+            if layout.zero == 0:
+                self.add(axis, "all_reduce", "gradients", (parameters,), p.gradient, ranks, at, 1, overlap)
+                continue
+            width, times = (p.gradient, 1) if layout.zero == 1 else (p.parameter, m)
+            self.add(axis, "reduce_scatter", "gradients", (parameters,), width, ranks, at, times, overlap)
+            if layout.zero < 3:
+                self.add(axis, "all_gather", "parameters", (parameters,), p.parameter, ranks, at, 1, overlap)
+            else:
+                self.add(
+                    axis,
+                    "all_gather",
+                    "parameters of layers",
+                    (parameters - once,),
+                    p.parameter,
+                    ranks,
+                    at,
+                    2 * m,
+                    overlap,
+                )
+                self.add(axis, "all_gather", "parameters of the ends", (once,), p.parameter, ranks, at, m, overlap)
+
+    def tables(self) -> None:
+        """Pooled rows of the embedding tables, and their gradients back."""
+        model = self.estimator.model
+        rows = sum(table.lookups * table.dim for table in model.tables)
+        self.add("tables", "all_to_all", "pooled rows and their gradients", (self.layout.micro_batch, rows), 4,
+                 self.layout.world_size, 1, 2.0 * self.m if rows else 0)  # fmt: skip
+
+    def scalars(self) -> None:
+        """Token count and loss over the data ranks, the gradient's norm over all; fp64."""
+        layout = self.layout
+        stride = layout.stride("cp" if layout.cp > 1 else "dp")
+        self.add("dp", "all_reduce", "token count and loss", (1,), 8, layout.shards, stride, 2)
+        self.add("world", "all_reduce", "norm of the gradient", (1,), 8, layout.world_size, 1, 1)
 
 
 def _sent_by_first_stage(layout: Layout) -> int:
@@ -104,26 +196,6 @@ def _sent_by_first_stage(layout: Layout) -> int:
     if layout.schedule == "dualpipe":
         return 1
     return 2 * layout.virtual - 1
-
-
-def _data_parallel(estimator: Estimator, layout: Layout, layers: int, m: int, add) -> None:  # type: ignore[no-untyped-def]
-    dense, expert = stage_parameters(estimator.model, layout, layers, True, layout.pp == 1)
-    p = estimator.precision
-    overlap = f"{estimator.cluster.efficiency.dp_overlap:.0%} behind the backward"
-    stride = layout.stride("cp" if layout.cp > 1 else "dp")
-    groups = [("dp", dense, layout.shards, stride), ("dp of experts", expert, layout.shards // layout.ep,
-                                                     layout.stride("dp") * layout.ep)]  # fmt: skip
-    for axis, parameters, ranks, at in groups:
-        if not parameters:
-            continue
-        shape = (parameters,)
-        if layout.zero == 0:
-            add(axis, "all_reduce", "gradients", shape, p.gradient, ranks, at, 1, overlap)
-        else:
-            width, times = (p.gradient, 1) if layout.zero == 1 else (p.parameter, m)
-            add(axis, "reduce_scatter", "gradients", shape, width, ranks, at, times, overlap)
-            gathers = 2 * m if layout.zero == 3 else 1
-            add(axis, "all_gather", "parameters", shape, p.parameter, ranks, at, gathers, overlap)
 
 
 def bytes_by_axis(lines: list[Line]) -> dict[str, float]:

@@ -11,11 +11,15 @@ from distributed.planner.models import Model
 
 @dataclass(frozen=True)
 class Precision:
-    """Bytes a parameter: the working copy, its gradient, and the optimizer's (Adam: fp32 copy and two moments, K = 12)."""
+    """Bytes a parameter: the working copy, its gradient, and the optimizer's (Adam: fp32 copy and two moments, K = 12).
+
+    `activation`: bytes of a value that is sent between ranks.
+    """
 
     parameter: int = 2
     gradient: int = 4
     optimizer: int = 12
+    activation: int = 2
 
 
 @dataclass(frozen=True)

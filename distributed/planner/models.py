@@ -81,6 +81,7 @@ class Model:
     tied: bool = False
     learned_positions: bool = False
     final_norm: bool = True
+    norm_biases: bool = True
     flash: bool = True
     dropout: bool = False
     experts: Experts | None = None
@@ -141,14 +142,19 @@ class Model:
         return (self.up_matrices + 1) * self.hidden * width + biases
 
     @cached_property
+    def norm_width(self) -> int:
+        """Parameters of one norm: a scale, and a shift in a model with biases unless `norm_biases` is off."""
+        return self.hidden * (2 if self.biases and self.norm_biases else 1)
+
+    @cached_property
     def norm_parameters(self) -> int:
         """One layer's two norms."""
-        return 2 * self.hidden * (2 if self.biases else 1)
+        return 2 * self.norm_width
 
     @cached_property
     def final_norm_parameters(self) -> int:
         """The norm after the last layer."""
-        return self.hidden * (2 if self.biases else 1) if self.layers and self.final_norm else 0
+        return self.norm_width if self.layers and self.final_norm else 0
 
     def layer_parameters(self, moe: bool) -> tuple[int, int]:
         """(dense, expert) parameters of one layer."""

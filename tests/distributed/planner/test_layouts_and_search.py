@@ -123,9 +123,10 @@ def test_a_group_over_nodes_reduces_inside_first_and_is_faster_than_one_flat_rin
 def test_sequence_parallel_sends_the_bytes_of_the_all_reduces_it_replaces():
     estimator = Estimator(LLAMA_70B, load_cluster("h100", 64), 64)
     sent = [bytes_by_axis(ledger(estimator, Layout(tp=8, dp=8, sp=sp)))["tp"] for sp in (True, False)]
-    assert sent[0] == pytest.approx(sent[1])
+    assert sent[0] == pytest.approx(sent[1], rel=1e-3)
     hidden = 2 * 8192 * 8192
-    assert sent[0] == pytest.approx(80 * 8 * 4 * 2 * 7 / 8 * hidden)  # layers, micro-batches, all-reduces
+    # Eight micro-batches of 80 layers with four all-reduces, and two at the ends; loss and norms are a thousandth.
+    assert sent[1] == pytest.approx(8 * (80 * 4 + 2) * 2 * 7 / 8 * hidden, rel=1e-3)
 
 
 def test_full_recompute_repeats_the_communication_of_the_forward():
@@ -133,7 +134,7 @@ def test_full_recompute_repeats_the_communication_of_the_forward():
     none, full = (
         bytes_by_axis(ledger(estimator, Layout(tp=8, dp=8, recompute=mode)))["tp"] for mode in ("none", "full")
     )
-    assert full == pytest.approx(1.5 * none)
+    assert full == pytest.approx(1.5 * none, rel=5e-3)
 
 
 @pytest.mark.parametrize(("zero", "volumes"), [(0, 2), (1, 2), (3, 3)])
@@ -141,7 +142,7 @@ def test_zero_moves_two_or_three_times_the_parameters_with_one_micro_batch(zero,
     estimator = Estimator(LLAMA_70B, load_cluster("h100", 64), 64, precision=None)
     estimator.precision = dataclasses.replace(estimator.precision, gradient=2)
     sent = bytes_by_axis(ledger(estimator, Layout(dp=64, zero=zero)))["dp"]
-    assert sent == pytest.approx(volumes * 2 * LLAMA_70B.parameters * 63 / 64)
+    assert sent == pytest.approx(volumes * 2 * LLAMA_70B.parameters * 63 / 64, rel=0.03)
 
 
 def test_the_sixty_four_gpu_exercise_lists_its_groups_and_their_nodes():
