@@ -3,7 +3,7 @@
 Each carries its shape, so micro-batches may differ in size and a step may differ from the one before.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -14,6 +14,9 @@ from distributed.planner.schedules import Op, Schedule
 
 _DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 _MOST_DIMS = 6
+
+ShapeOf = Callable[[int], tuple[tuple[int, ...], torch.dtype]]
+"""Micro-batch number to (shape, type) of what passes between any two stages."""
 
 
 class Key(NamedTuple):
@@ -42,16 +45,22 @@ class Messages:
     """The mail of one pipeline step on one rank. What stays on the rank is handed over without being sent.
 
     Messages of one rank are received in the order in which it sends them, which the schedule tells: no tags are needed,
-    which NCCL does not have.
+    which NCCL does not have. The next one from each rank is always asked for already, while this rank computes. With
+    `shape_of` (micro-batch number to shape and type of the activations between stages) tensors travel alone; without,
+    each comes after a header that says its shape.
     """
 
-    def __init__(self, schedule: Schedule, group: Group, device: torch.device):
-        self._path, self._group, self._device = schedule.paths[0], group, device
+    def __init__(self, schedule: Schedule, group: Group, device: torch.device, shape_of: ShapeOf | None = None):
+        self._path, self._group, self._device, self._shape_of = schedule.paths[0], group, device, shape_of
         self._here: dict[Key, torch.Tensor] = {}
         self._under_way: list[tuple[dist.Work, torch.Tensor]] = []
-        self._order = {
-            sender: _sent_to(schedule, sender, group.index) for sender in range(group.size) if sender != group.index
+        self._inboxes = {
+            sender: _Inbox(_sent_to(schedule, sender, group.index), self._ask_first(sender))
+            for sender in range(group.size)
+            if sender != group.index
         }
+        for inbox in self._inboxes.values():
+            inbox.ask_next()
 
     def put(self, key: Key, tensor: torch.Tensor) -> None:
         """Hands over what `key` names to the rank that holds its stage."""
@@ -59,33 +68,50 @@ class Messages:
         if holder == self._group.index:
             self._here[key] = tensor
             return
-        tensor = tensor.contiguous()
-        header = torch.zeros(_MOST_DIMS + 2, dtype=torch.int64)
-        header[0], header[1] = _DTYPES.index(tensor.dtype), tensor.dim()
-        header[2 : 2 + tensor.dim()] = torch.tensor(tensor.shape)
-        for part in (header.to(self._device), tensor):
+        parts = [tensor.contiguous()]
+        if self._shape_of is None:
+            header = torch.zeros(_MOST_DIMS + 2, dtype=torch.int64)
+            header[0], header[1] = _DTYPES.index(tensor.dtype), tensor.dim()
+            header[2 : 2 + tensor.dim()] = torch.tensor(tensor.shape)
+            parts.insert(0, header.to(self._device))
+        elif (tuple(tensor.shape), tensor.dtype) != self._shape_of(key.micro):
+            raise ValueError(
+                f"{key} is {tuple(tensor.shape)} {tensor.dtype}, announced was {self._shape_of(key.micro)}"
+            )
+        for part in parts:
             work = dist.isend(part, self._group.members[holder], self._group.handle)
-            if work is not None:
-                self._under_way.append((work, part))
+            assert work is not None
+            self._under_way.append((work, part))
         self._under_way = [(work, part) for work, part in self._under_way if not work.is_completed()]
 
     def take(self, key: Key, source_stage: int) -> torch.Tensor:
         """What `key` names, once it has come from the rank that holds `source_stage`."""
         sender = self._path[source_stage]
         while key not in self._here:
-            due = next(self._order[sender], None)
-            if due is None:
-                raise RuntimeError(f"the schedule never sends {key} from pipeline rank {sender}")
-            self._here[due] = self._receive(sender)
+            due, buffer = self._inboxes[sender].wait()
+            self._here[due] = buffer if self._shape_of is not None else self._receive(buffer, sender)
+            self._inboxes[sender].ask_next()
         return self._here.pop(key)
 
-    def _receive(self, sender: int) -> torch.Tensor:
-        member, handle = self._group.members[sender], self._group.handle
-        header = torch.empty(_MOST_DIMS + 2, dtype=torch.int64, device=self._device)
-        dist.recv(header, member, handle)
+    def _ask_first(self, sender: int) -> Callable[[Key], tuple[dist.Work, torch.Tensor]]:
+        """Asks for the tensor itself, or for its header."""
+
+        def ask(key: Key) -> tuple[dist.Work, torch.Tensor]:
+            shape, dtype = ((_MOST_DIMS + 2,), torch.int64) if self._shape_of is None else self._shape_of(key.micro)
+            return self._ask(sender, shape, dtype)
+
+        return ask
+
+    def _ask(self, sender: int, shape: Sequence[int], dtype: torch.dtype) -> tuple[dist.Work, torch.Tensor]:
+        buffer = torch.empty(tuple(shape), dtype=dtype, device=self._device)
+        work = dist.irecv(buffer, self._group.members[sender], self._group.handle)
+        assert work is not None
+        return work, buffer
+
+    def _receive(self, header: torch.Tensor, sender: int) -> torch.Tensor:
         dtype, dims, *shape = header.tolist()
-        tensor = torch.empty(shape[:dims], dtype=_DTYPES[dtype], device=self._device)
-        dist.recv(tensor, member, handle)
+        work, tensor = self._ask(sender, shape[:dims], _DTYPES[dtype])
+        work.wait()
         return tensor
 
     def finish(self) -> None:
@@ -95,8 +121,25 @@ class Messages:
         self._under_way = []
 
 
+class _Inbox:
+    """What one rank will send, in its order; one message ahead is asked for."""
+
+    def __init__(self, order: Iterator[Key], ask: Callable[[Key], tuple[dist.Work, torch.Tensor]]):
+        self._order, self._ask = order, ask
+        self._asked: tuple[Key, dist.Work, torch.Tensor] | None = None
+
+    def ask_next(self) -> None:
+        key = next(self._order, None)
+        self._asked = None if key is None else (key, *self._ask(key))
+
+    def wait(self) -> tuple[Key, torch.Tensor]:
+        assert self._asked is not None, "the schedule never sends what is waited for"
+        key, work, buffer = self._asked
+        work.wait()
+        return key, buffer
+
+
 def _sent_to(schedule: Schedule, sender: int, receiver: int) -> Iterator[Key]:
     path = schedule.paths[0]
-    handed: Callable[[Op], Key | None] = lambda op: produced(op, len(path) - 1)  # noqa: E731
-    keys = (handed(op) for slot in schedule.orders[sender] for op in slot)
+    keys = (produced(op, len(path) - 1) for slot in schedule.orders[sender] for op in slot)
     return iter([key for key in keys if key is not None and path[key.stage] == receiver])

@@ -11,7 +11,7 @@ from torch import nn
 
 from distributed.errors import LayoutError
 from distributed.groups import Group
-from distributed.pipeline.messages import Messages, needed, produced
+from distributed.pipeline.messages import Messages, ShapeOf, needed, produced
 from distributed.pipeline.split import stages_of
 from distributed.pipeline.stage import Loss, StageWork
 from distributed.planner.schedules import Op, Schedule
@@ -43,17 +43,18 @@ class PipelineResult:
 
 
 def run_pipeline(schedule: Schedule, stages: Mapping[int, nn.Module], batches: Sequence[Any], loss: Loss, group: Group,
-                 device: torch.device | None = None) -> PipelineResult:  # fmt: skip
+                 device: torch.device | None = None, shape_of: ShapeOf | None = None) -> PipelineResult:  # fmt: skip
     """Forward and backward of all `batches` (micro-batches, of any sizes); gradients of the loss *sum* gather in `.grad`.
 
     `stages` are this rank's modules by stage number (`stages_of`), called as `module(activation, batch)`; every rank
     has all batches, whose ids, masks and labels stages take what they need from. Divide gradients by the global weight
-    afterwards, never by the number of micro-batches. `LayoutError` when the schedule does not suit.
+    afterwards, never by the number of micro-batches. `shape_of`, where shapes between stages are known, saves a header a
+    message. `LayoutError` when the schedule does not suit.
     """
     _check(schedule, stages, batches, group)
     last = len(schedule.paths[0]) - 1
     work = {stage: StageWork(module, stage == 0, loss if stage == last else None) for stage, module in stages.items()}
-    mail = Messages(schedule, group, device or torch.device("cpu"))
+    mail = Messages(schedule, group, device or torch.device("cpu"), shape_of)
     events: list[Event] = []
     held = deferred = 0
     begun = time.perf_counter()

@@ -37,6 +37,7 @@ class _Deferred:
 class StageWork:
     """Runs `module(activation, micro_batch)`; the first stage gets None, the last one's output goes through `loss`.
 
+    All parameters that the output or the loss depends on must be the module's own, or the split backward misses them.
     A module may return (output, loss of its own), such as a router's; own losses are sums too and are added. Parameters
     collect gradients in `.grad`.
     """
