@@ -103,7 +103,9 @@ def measure(quick: bool) -> Result:
     ]
     result.claims += [_schedules(), *_search()]
     result.sizes = {"rows": [dataclasses.asdict(row) for row in rows.shown]}
-    result.not_measured = ["planner against this machine's measured steps, bytes and memory: it is not calibrated yet"]
+    result.not_measured = [
+        "planner against this machine's measured step times and activations: it is not calibrated yet"
+    ]
     return result
 
 

@@ -80,14 +80,14 @@ class _Book:
         width, at, last = self.estimator.precision.activation, layout.stride("tp"), layout.pp == 1
         tokens = model.sequence / layout.cp
         hidden = (layout.micro_batch, tokens, model.hidden)
-        passes = 3 if layout.recompute == "full" else 2
+        again = 1 if layout.recompute == "full" else 0
         overlap = f"backward {self.estimator.cluster.efficiency.tp_overlap:.0%} behind weight gradients"
-        inner, ends = 2 * passes * self.layers * m, m * (2 if last else 1)
+        inner = (4 + 2 * again) * self.layers * m
+        ends = m * (2 if last else 1)
         if layout.sequence_parallel:
             for kind, what in (("all_gather", "input"), ("reduce_scatter", "output")):
-                self.add(
-                    "tp", kind, f"{what} of attention and of feed-forward", hidden, width, layout.tp, at, inner, overlap
-                )
+                regions = f"{what} of attention and of feed-forward"
+                self.add("tp", kind, regions, hidden, width, layout.tp, at, inner, overlap)
                 # Embedding: scatter forward, gather backward; head: the other way round.
                 self.add("tp", kind, "ends of the model", hidden, width, layout.tp, at, ends)
             shifts = 2 * model.hidden if model.biases else 0
@@ -96,17 +96,8 @@ class _Book:
             self.add("tp", "all_reduce", "gradients of norms and of biases after a region", (whole,),
                      self.estimator.precision.gradient, layout.tp, at, m if layout.zero >= 2 else 1)  # fmt: skip
         else:
-            self.add(
-                "tp",
-                "all_reduce",
-                "output of attention and of feed-forward",
-                hidden,
-                width,
-                layout.tp,
-                at,
-                inner,
-                overlap,
-            )
+            regions = "output of attention and of feed-forward"
+            self.add("tp", "all_reduce", regions, hidden, width, layout.tp, at, inner, overlap)
             self.add("tp", "all_reduce", "ends of the model", hidden, width, layout.tp, at, ends)
         if last and model.vocab:
             # The largest logit, then the sum of exponentials and the target's logit, in fp32 at least.
@@ -117,9 +108,10 @@ class _Book:
         model, layout, m = self.estimator.model, self.layout, self.m
         width, cp = self.estimator.precision.activation, layout.cp
         tokens, again = model.sequence / cp, 1 if layout.recompute == "full" else 0
+        ring_again = 0 if layout.recompute == "none" else 1
         keys = model.key_width / min(layout.tp, model.key_heads)
         # Forward and backward pass keys and values on cp - 1 times; their gradients go all the way home, cp times.
-        times = ((2 + again) * (cp - 1) + cp) * self.layers * m
+        times = ((2 + ring_again) * (cp - 1) + cp) * self.layers * m
         self.add("cp", "p2p", "keys and values of a ring step", (2, layout.micro_batch, tokens, keys), width, cp,
                  layout.stride("cp"), times, "behind attention, what is longer shows")  # fmt: skip
         if model.experts:
@@ -133,11 +125,16 @@ class _Book:
     def pipeline(self) -> None:
         """Activations handed on, and gradients handed back."""
         model, layout = self.estimator.model, self.layout
-        # Every tensor rank sends its part, which the receiving stage gathers inside its fast domain.
-        handed = (layout.micro_batch, model.sequence / layout.cp, model.hidden / layout.tp)
+        # Under sequence parallel a tensor rank holds, and sends, its part of the tokens.
+        split = layout.tp if layout.sequence_parallel else 1
+        handed = (layout.micro_batch, model.sequence / layout.cp / split, model.hidden)
+        at, messages = layout.stride("pp"), self.m * _sent_by_first_stage(layout)
         self.add("pp", "p2p", "activations and their gradients between stages", handed, self.estimator.precision.activation,
-                 layout.pp, layout.stride("pp"), self.m * _sent_by_first_stage(layout),
-                 f"{self.estimator.cluster.efficiency.pp_overlap:.0%} behind computation")  # fmt: skip
+                 layout.pp, at, messages, f"{self.estimator.cluster.efficiency.pp_overlap:.0%} behind computation")  # fmt: skip
+        self.add("pp", "p2p", "shape of each message", (8,), 8, layout.pp, at, messages)
+        if model.tied and layout.schedule not in ("zb-v", "dualpipe-v"):
+            self.add("pp", "p2p", "gradient of the tied embedding", (-(-model.vocab // layout.tp), model.hidden),
+                     self.estimator.precision.gradient, layout.pp, at, 1)  # fmt: skip
 
     def data(self) -> None:
         """Gradients and parameters; under stage 3 layers are gathered twice a micro-batch, the ends once."""
@@ -185,6 +182,7 @@ class _Book:
         layout = self.layout
         stride = layout.stride("cp" if layout.cp > 1 else "dp")
         self.add("dp", "all_reduce", "token count and loss", (1,), 8, layout.shards, stride, 2)
+        self.add("pp", "all_reduce", "loss", (1,), 8, layout.pp, layout.stride("pp"), 1)
         self.add("world", "all_reduce", "norm of the gradient", (1,), 8, layout.world_size, 1, 1)
 
 

@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import json
-import time
 
 import pytest
 
@@ -64,11 +63,10 @@ def test_when_nothing_fits_the_sentence_names_need_room_and_a_cluster_that_would
         answer(Question(load_model("llama3-405b"), load_cluster("h100", 8), 64))
 
 
-def test_the_405b_search_is_fast_and_has_the_published_layout_among_the_first_ten():
+def test_the_405b_search_looks_at_few_thousand_layouts_and_has_the_published_one_among_the_first_ten():
     estimator = Estimator(load_model("llama3-405b"), load_cluster("h100", 16384), 2048)
-    begun = time.process_time()
     found = search(estimator)
-    assert time.process_time() - begun < 10
+    assert 1000 < found.looked_at < 10_000
     assert (8, 1, 16, 128) in [(e.layout.tp, e.layout.cp, e.layout.pp, e.layout.dp) for e in found.best]
     assert len(found.best) == 10 and all(e.fits for e in found.best)
 
