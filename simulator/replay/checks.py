@@ -1,11 +1,13 @@
 """What a log or a model must be like before replay judges anything by it; each fault is one sentence with an example."""
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from contracts.artifacts import Artifact
-from contracts.clock import to_datetime
+from contracts.clock import SECOND, to_datetime
 from contracts.errors import BadInput
 
 
@@ -55,6 +57,33 @@ def check_propensities(samples: pa.Table, window: str) -> None:
     )
 
 
+def check_clocks(samples: pa.Table, window: str) -> None:
+    """`BadInput` when impressions are dated before the request that they answer: two clocks disagree, so nothing can be said
+    of what was known when."""
+    early_us = samples["requested_at"].to_numpy() - samples["shown_at"].to_numpy()
+    skewed = early_us > 0
+    if skewed.any():
+        worst = int(np.argmax(early_us))
+        row = samples.slice(worst, 1).to_pylist()[0]
+        raise BadInput(
+            f"{int(skewed.sum())} of {len(early_us)} impressions of the {window} window are dated before their request, by up to "
+            f"{early_us[worst] / SECOND:,.3f} s, such as request {row['request_id']}, post {row['post_id']}: a clock of the log is off"
+        )
+
+
+def check_births(request_R: np.ndarray, requested_at_R: np.ndarray, post_RK: np.ndarray, created_at_RK: np.ndarray,
+                 window: str) -> None:  # fmt: skip
+    """`BadInput` when a slate holds a post that was created (`created_at_RK`, UTC us) after the request."""
+    unborn_RK = (post_RK >= 0) & (created_at_RK > requested_at_R[:, None])
+    if unborn_RK.any():
+        r, k = (int(x[0]) for x in np.nonzero(unborn_RK))
+        raise BadInput(
+            f"{int(unborn_RK.sum())} of {int((post_RK >= 0).sum())} impressions of the {window} window show a post that was created "
+            f"after the request, such as request {request_R[r]}, post {post_RK[r, k]}, created "
+            f"{(created_at_RK[r, k] - requested_at_R[r]) / SECOND:,.3f} s later: a clock of the log is off"
+        )
+
+
 def check_pools(
     request_R: np.ndarray, pool_start_R: np.ndarray, pool_P: np.ndarray, post_RK: np.ndarray, window: str
 ) -> None:
@@ -73,6 +102,20 @@ def check_pools(
             f"{int(outside.sum())} impressions of the {window} window show a post that is not among their request's candidates, "
             f"such as request {request_R[at_R[first]]}, post {post_RK[at_R[first], position[first]]}"
         )
+
+
+def check_features(parity: dict[str, Any]) -> None:
+    """`BadInput` when samples hold other values than what was known at their requests (`compare_features`): a model that was
+    trained on them may have seen the future, and its replay would flatter it."""
+    if not parity["differing"]:
+        return
+    name, worst = max(parity["differing"].items(), key=lambda one: one[1]["largest_difference"])
+    raise BadInput(
+        f"{worst['rows']} of {parity['rows']:,} impressions hold another value of {name} in the samples than was known at their "
+        f"request, such as request {worst['request_id']}, post {worst['post_id']}: {worst['batch']:g} instead of {worst['online']:g}; "
+        f"features that differ: {', '.join(sorted(parity['differing']))}. A value from after the request, or a log that changed "
+        "since: run `feedloop samples` and the training again"
+    )
 
 
 def check_model(artifact: Artifact, samples_hash: str, test_start: int) -> None:

@@ -12,6 +12,7 @@ from contracts.workspace import Workspace
 from serving.feed import VALUE_MODEL_FILE, FeedPipeline, Models, ValueModel, pool_policy
 from simulator.evaluation import propensity_check
 from simulator.evaluation.hashing import splitmix64
+from simulator.replay.checks import check_features
 from simulator.replay.contents import Findings, compose
 from simulator.replay.evidence import gather
 from simulator.replay.judgement import PolicySlates, judge, logged_value
@@ -94,6 +95,7 @@ def replay(workspace: Workspace, settings: ReplaySettings | None = None) -> dict
         tasks, rows = ranker_metrics(workspace, split, models.ranker, dataset.tasks)
     with stage("compare online features with the batch"):
         parity = compare_features(workspace, walked.exact, split.test[0], split.test[1] + split.window_us)
+        check_features(parity)
     found = Findings(
         entries, BASELINE, logged_value(test, settings), checked, tuned.record, tasks, rows, parity, known, walked
     )

@@ -17,9 +17,16 @@ from contracts.tasks import TASK_NAMES, TASKS
 from contracts.workspace import Workspace
 from simulator.evaluation.hashing import splitmix64
 from simulator.evaluation.logged_data import LoggedData
-from simulator.replay.checks import check_pools, check_propensities, check_requests, check_slates
+from simulator.replay.checks import (
+    check_births,
+    check_clocks,
+    check_pools,
+    check_propensities,
+    check_requests,
+    check_slates,
+)
 
-_COLUMNS = ("request_id", "user_id", "post_id", "position", "requested_at", "viewed", "propensity", "split")
+_COLUMNS = ("request_id", "user_id", "post_id", "position", "shown_at", "requested_at", "viewed", "propensity", "split")
 
 
 @dataclass(frozen=True)
@@ -92,7 +99,8 @@ def load_window(
     With `limit`, the requests of the `limit` smallest hashes of their ids, so that the choice never depends on the rest
     of the log; with `pool_entries` only as many of them as have that many pool entries together, since memory grows
     with those. `BadInput` for an empty window, a request id that comes twice, a slate outside its pool, and, where the
-    log claims propensities, a propensity that is missing or outside (0, 1]; each names the count and one example.
+    log claims propensities, a propensity that is missing or outside (0, 1], an impression dated before its request, and a
+    post shown before it was created; each names the count and one example.
     """
     start, end = getattr(split, name)
     requests = workspace.lake.read(REQUESTS, ["request_id", "user_id", "requested_at", "candidates"], start, end)
@@ -116,10 +124,13 @@ def load_window(
     chosen = np.sort(by_hash)
     requests = requests.take(pa.array(chosen)).combine_chunks()
     samples = samples.filter(pc.is_in(samples["request_id"], requests["request_id"].combine_chunks()))
+    check_clocks(samples, name)
     if has_propensities:
         check_propensities(samples, name)
     window = _dense(name, total, requests, samples, workspace.lake.read(POSTS, ["post_id", "created_at"]))
     check_pools(window.request_R, window.pool_start_R, window.pool_P, window.post_RK, name)
+    created_at_RK = window.created_at_P[window.pool_rows(window.post_RK)]
+    check_births(window.request_R, window.requested_at_R, window.post_RK, created_at_RK, name)
     return window
 
 

@@ -5,10 +5,11 @@ from dataclasses import replace as replaced
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import simulator.report.document as document
-from contracts.clock import HOUR, SECOND
+from contracts.clock import DAY, HOUR, SECOND
 from contracts.errors import BadInput
 from contracts.files import read_json
 from contracts.samples import SAMPLES
@@ -114,6 +115,20 @@ def test_samples_made_anew_after_training_are_refused_and_nothing_is_written(cop
         replay(copy, SETTINGS)
     assert copy.artifacts.versions("report") == versions
     assert not copy.artifacts.versions("value_model") or versions
+
+
+def test_a_feature_from_after_the_request_stops_the_run_and_leaves_the_earlier_report(copy, report):
+    """Planted: what people did reached the log two days later than the samples had it."""
+    before = {path: path.read_bytes() for path in copy.reports.glob("replay.*")}
+    actions = copy.lake.read(ACTIONS)
+    late = pc.add(actions["known_at"], 2 * DAY)
+    copy.lake.write(ACTIONS, actions.set_column(actions.schema.get_field_index("known_at"), "known_at", late))
+    with pytest.raises(
+        BadInput,
+        match=r"\d+ of [\d,]+ impressions hold another value of \w+ in the samples .* such as request \d+, post \d+",
+    ):
+        replay(copy, SETTINGS)
+    assert before == {path: path.read_bytes() for path in copy.reports.glob("replay.*")} and len(before) == 2
 
 
 def test_what_becomes_known_later_moves_no_earlier_request(judged, copy):

@@ -46,17 +46,18 @@ def write_log(root, fault=None, requests=20, pool=5, slate=3) -> Workspace:
     workspace = Workspace(root)
     workspace.lake.write(REQUESTS, pa.Table.from_pylist(rows["requests"], schema=REQUESTS.schema))
     workspace.lake.write(IMPRESSIONS, pa.Table.from_pylist(rows["impressions"], schema=IMPRESSIONS.schema))
-    workspace.lake.write(POSTS, pa.Table.from_pylist(posts_of(rows["requests"]), schema=POSTS.schema))
+    workspace.lake.write(POSTS, pa.Table.from_pylist(posts_of(rows), schema=POSTS.schema))
     workspace.samples.write(SAMPLES, pa.Table.from_pylist(rows["samples"], schema=SAMPLES.schema))
     return workspace
 
 
-def posts_of(requests: list[dict]) -> list[dict]:
-    """One post a second, in the order of their ids."""
-    wanted = sorted({post_id for request in requests for post_id in request["candidates"]})
+def posts_of(rows: dict) -> list[dict]:
+    """One post a second, in the order of their ids, but for those in `created_later`."""
+    wanted = sorted({post_id for request in rows["requests"] for post_id in request["candidates"]})
     fixed = {"author_id": 1, "kind": "text", "topic": 0, "visibility": "public"}
+    created = {post_id: post_id * SECOND for post_id in wanted} | rows.get("created_later", {})
     return [
-        {"post_id": post_id, "created_at": post_id * SECOND, "known_at": post_id * SECOND, **fixed}
+        {"post_id": post_id, "created_at": created[post_id], "known_at": created[post_id], **fixed}
         for post_id in wanted
     ]
 
@@ -85,6 +86,20 @@ def outside_its_pool(rows):
     rows["requests"][0]["candidates"] = [1, 2]
 
 
+def shown_before_asked(rows):
+    for row in rows["samples"][6:9]:
+        row["shown_at"] -= 5 * SECOND
+
+
+def shown_before_created(rows):
+    """Request 2 is moved to before its third post was written."""
+    for row in (rows["requests"][2], *rows["samples"][6:9], *rows["impressions"][6:9]):
+        for name in ("requested_at", "shown_at"):
+            if name in row:
+                row[name] = 7 * DAY
+    rows["created_later"] = {202: 7 * DAY + 90 * SECOND}
+
+
 def no_requests(rows):
     for row in rows["requests"]:
         row["requested_at"] -= 7 * DAY
@@ -99,6 +114,8 @@ def no_requests(rows):
         (twice, r"1 request ids of the test window come more than once, such as request 3 \(2 times\)"),
         (two_at_one_position, r"1 positions of the test window hold more than one post, such as request 0 at position 0"),
         (outside_its_pool, r"1 impressions .* not among their request's candidates, such as request 0, post 0"),
+        (shown_before_asked, r"3 of 60 impressions .* dated before their request, by up to 5.000 s, such as request 2, post 202: a clock"),
+        (shown_before_created, r"1 of 60 impressions .* created after the request, such as request 2, post 202, created 90.000 s later"),
         (no_requests, r"the test window, 1970-01-08 to 1970-01-10, has no request: nothing to replay"),
     ],
 )  # fmt: skip
