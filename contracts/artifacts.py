@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from contracts.errors import BadInput
-from contracts.files import canonical_json, hash_file, hash_value, read_json, sync_directory, write_atomically
+from contracts.files import canonical_json, hash_file, hash_value, read_record, sync_directory, write_atomically
 
 
 @dataclass
@@ -31,6 +31,23 @@ class Artifact:
         if not path.exists():
             raise BadInput(f"artifact {self.kind} {self.version or self.path} has no file {name}")
         return path
+
+
+@dataclass
+class _Recorded:
+    """An artifact's manifest as it lies on disk."""
+
+    kind: str
+    version: str
+    parents: dict[str, str]
+    settings: dict[str, Any]
+    metrics: dict[str, Any]
+    feature_version: str | None
+    files: dict[str, str]
+
+    def at(self, path: Path) -> Artifact:
+        """The artifact whose folder is `path`."""
+        return Artifact(path=path, **self.__dict__)
 
 
 class ArtifactStore:
@@ -83,20 +100,21 @@ class ArtifactStore:
         return [path.name for path in sorted(folders, key=lambda path: path.stat().st_mtime_ns)]
 
     def load(self, kind: str, version: str | None = None) -> Artifact:
-        """The artifact in force, or of `version`; `BadInput` when there is none."""
+        """The artifact in force, or of `version`; `BadInput` when there is none or a file of it was changed."""
         home = self.root / kind
         if version is None:
             current = home / "CURRENT"
             if not current.is_file():
                 raise BadInput(f"no {kind} artifact in {self.root}: run the step that makes it first")
-            version = current.read_text().strip()
+            version = current.read_text(errors="replace").strip()
         path = home / version
         if not (path / "manifest.json").is_file():
             raise BadInput(
                 f"{kind} artifact {version} is not in {home}; there are: {', '.join(self.versions(kind)) or 'none'}"
             )
-        record = read_json(path / "manifest.json")
-        return Artifact(path=path, **record)
+        artifact = read_record(path / "manifest.json", _Recorded).at(path)
+        self.verify(artifact)
+        return artifact
 
     def verify(self, artifact: Artifact) -> None:
         """`BadInput` that names the first file whose bytes are not those of the manifest."""

@@ -46,5 +46,5 @@ class Dataset:
         record = read_json(path)
         try:
             return cls(**{**record, "tasks": tuple(record["tasks"])})
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise BadInput(f"{path} is not a dataset description: {error}") from None

@@ -1,12 +1,15 @@
 """Files that are either whole or absent: atomic replace, content hashes, canonical JSON."""
 
+import contextlib
 import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from contracts.errors import BadInput
+
+Record = TypeVar("Record")
 
 
 def sync_directory(path: Path) -> None:
@@ -19,17 +22,20 @@ def sync_directory(path: Path) -> None:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Puts `content` at `path`: a reader sees the old file or the new one, whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Puts `content` at `path`: a reader sees the old file or the new one, whole. `BadInput` when the disk refuses."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be written: {error.strerror}") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
     sync_directory(path.parent)
 
 
@@ -46,6 +52,15 @@ def read_json(path: Path) -> Any:
         raise BadInput(f"{path} does not exist") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} is not valid JSON: {error}") from None
+
+
+def read_record(path: Path, kind: type[Record]) -> Record:
+    """The dataclass `kind` from the JSON object in `path`; `BadInput` names the file when it does not hold one."""
+    record = read_json(path)
+    try:
+        return kind(**record)
+    except TypeError as error:
+        raise BadInput(f"{path} is damaged, it does not describe a {kind.__name__}: {error}") from None
 
 
 def hash_bytes(content: bytes) -> str:

@@ -5,6 +5,7 @@ manifest alone, so they never see half a write; a writer killed at any moment le
 files that no manifest names are swept by the next write. The same rows give the same bytes.
 """
 
+import functools
 import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ import pyarrow.parquet as pq
 
 from contracts.clock import DAY, day_of, days_of
 from contracts.errors import BadInput
-from contracts.files import canonical_json, hash_bytes, hash_value, read_json, write_atomically
+from contracts.files import canonical_json, hash_bytes, hash_file, hash_value, read_record, write_atomically
 from contracts.tables import TableSpec
 
 
@@ -36,6 +37,20 @@ class TableManifest:
 
 def _schema_hash(schema: pa.Schema) -> str:
     return hash_value([[field.name, str(field.type), field.nullable] for field in schema])
+
+
+@functools.lru_cache(maxsize=100_000)
+def _content(path: Path, changed_ns: int, size: int) -> str:
+    # One hash per state of a file: reading a table often does not hash it often.
+    return hash_file(path)
+
+
+def check_made_of(manifest: TableManifest, lake: "Lake", specs: Iterable[TableSpec], step: str) -> None:
+    """`BadInput` when the table of `manifest` was made from other versions of `specs` than `lake` now holds."""
+    now = content_hashes(lake, specs)
+    changed = [name for name, digest in now.items() if manifest.parents.get(name, digest) != digest]
+    if changed:
+        raise BadInput(f"{manifest.name} was made before table {', '.join(changed)} changed: run `feedloop {step}` again")
 
 
 def conform(table: pa.Table, spec: TableSpec) -> pa.Table:
@@ -72,7 +87,7 @@ class Lake:
         path = self.root / spec.name / "manifest.json"
         if not path.is_file():
             raise BadInput(f"table {spec.name} is not in {self.root}: run the step that writes it first")
-        return TableManifest(**read_json(path))
+        return read_record(path, TableManifest)
 
     def write(self, spec: TableSpec, table: pa.Table, *, parents: dict[str, str] | None = None,
               keep_other_days: bool = False) -> TableManifest:  # fmt: skip
@@ -134,11 +149,24 @@ class Lake:
                 path.rmdir()
 
     def files(self, spec: TableSpec, start: int | None = None, end: int | None = None) -> list[str]:
-        """The Parquet files whose day overlaps [start, end) (UTC microseconds); for readers such as Spark."""
+        """The Parquet files whose day overlaps [start, end) (UTC microseconds); for readers such as Spark.
+
+        `BadInput` names the first file that is gone or whose bytes are not those that were written.
+        """
         days = self.manifest(spec).days
         first = str(day_of(start)) if start is not None else ""
         last = str(day_of(end - 1)) if end is not None else "9999-12-31"
-        return [str(self.root / spec.name / entry["file"]) for day, entry in days.items() if first <= day <= last]
+        wanted = [entry for day, entry in days.items() if first <= day <= last]
+        for entry in wanted:
+            path = self.root / spec.name / entry["file"]
+            if not path.is_file():
+                raise BadInput(f"table {spec.name} is damaged: {path} is gone; run the step that writes it again")
+            state = path.stat()
+            if _content(path, state.st_mtime_ns, state.st_size) != entry["hash"]:
+                raise BadInput(
+                    f"table {spec.name} is damaged: {path} was changed after it was written; run the step that writes it again"
+                )
+        return [str(self.root / spec.name / entry["file"]) for entry in wanted]
 
     def read(self, spec: TableSpec, columns: Sequence[str] | None = None, start: int | None = None,
              end: int | None = None) -> pa.Table:  # fmt: skip
