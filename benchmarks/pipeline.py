@@ -136,7 +136,7 @@ def _peer(name: str, modules: dict[int, nn.Module], total: int, micro_batches: i
 
 def measure(quick: bool) -> Result:
     """Bubbles on 4 ranks and step times on 2, every schedule in one run."""
-    ranks, micro_batches, seconds = 4, 8, 0.02 if quick else 0.05
+    ranks, micro_batches, seconds = 4, 8, 0.03 if quick else 0.1
     rows, steps = (64, 5) if quick else (256, 30)
     result = Result(sizes={"bubble": {"ranks": ranks, "micro_batches": micro_batches, "operation_s": seconds},
                            "steps": {"ranks": 2, "micro_batches": 4, "rows": rows, "width": WIDTH, "layers": 8,
