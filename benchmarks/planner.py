@@ -73,10 +73,11 @@ def measure(quick: bool) -> Result:
     _table_f(rows, exact)
     _table_g(rows)
     _table_h(rows)
-    for what in ("parameters", "ZeRO", "MFU"):
-        met = exact[what] == exact[f"of {what}"]
-        result.claims.append(Claim(f"planner: {what} equal to the printed rounding", exact[what], "rows", "rows printed",
-                                   exact[f"of {what}"], "all", met))  # fmt: skip
+    # Table F prints 41% beside 400 TFLOP/s, which is 40.4% of the peak: the one row whose own figures disagree.
+    for what, goal, spare in (("parameters", "all", 0), ("ZeRO", "all", 0), ("MFU", "all but the 41% of F", 1)):
+        found, printed = exact[what], exact[f"of {what}"]
+        result.claims.append(Claim(f"planner: {what} equal to the printed rounding", found, "rows", "rows printed", printed,
+                                   goal, found >= printed - spare))  # fmt: skip
     both = rows.of("A|C", "step s")
     mean, worst = 100 * sum(abs(row.error) for row in both) / len(both), rows.worst("A|C", "step s")
     points, profile = (
@@ -222,8 +223,7 @@ def _table_e(rows: Rows, exact: dict[str, int]) -> None:
 def _table_f(rows: Rows, exact: dict[str, int]) -> None:
     for gpus, tp, cp, pp, dp, sequence, per_rank, tflops, mfu in published.F:
         model = load_model("llama3-405b", sequence)
-        # The report prints whole percents of rounded TFLOP/s.
-        _count(exact, "MFU", abs(100 * tflops / 989 - mfu) <= 1.0)
+        _count(exact, "MFU", abs(100 * tflops / 989 - mfu) <= 0.5)
         layout = Layout(tp=tp, cp=cp, pp=pp, dp=dp, zero=2, schedule="interleaved", virtual=7)
         batch = per_rank * dp
         estimate = _estimate(Estimator(model, load_cluster("h100", gpus), batch), layout)

@@ -118,9 +118,9 @@ class _Book:
             share = layout.tp if layout.sequence_parallel else 1
             routed = (layout.micro_batch * tokens * model.experts.top_k / share, model.hidden)
             at = layout.stride("dp") if cp == 1 else layout.stride("cp")
-            times = (2 + again) * self.layers * model.moe_layers / model.layers * m
+            exchanges = (2 + again) * self.layers * model.moe_layers / model.layers * m
             for what in ("dispatch", "combine"):
-                self.add("ep", "all_to_all", f"tokens to experts, {what}", routed, width, layout.ep, at, times)
+                self.add("ep", "all_to_all", f"tokens to experts, {what}", routed, width, layout.ep, at, exchanges)
 
     def pipeline(self) -> None:
         """Activations handed on, and gradients handed back."""
