@@ -10,7 +10,7 @@ from distributed.errors import LayoutError
 from distributed.mesh import AXES, DATA_AXES, ParallelLayout
 from distributed.rank import Rank
 
-STANDARD = (*((axis,) for axis in AXES), DATA_AXES, ("dp_shard", "cp"), AXES)
+STANDARD = (*((axis,) for axis in AXES), DATA_AXES, ("dp_shard", "cp"), ("cp", "tp"), AXES)
 """The axes along which every mesh has groups; `AXES` is the whole world."""
 
 
@@ -141,7 +141,7 @@ class Mesh:
         self.verify()
 
     def group(self, *axes: str) -> Group:
-        """The group along `axes`, named in mesh order: one axis, ("dp_shard", "cp"), `DATA_AXES` or `AXES`."""
+        """The group along `axes`, named in mesh order: one axis or another of `STANDARD`."""
         return self._groups["x".join(axes)]
 
     @property

@@ -1,28 +1,34 @@
 """Puts a transformer on a mesh: replaces what a rank holds a part of, and says where each parameter then lies."""
 
+import dataclasses
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
 from distributed.context_parallel import ContextAttention, ContextSplit
+from distributed.experts import ExpertLayer, expert_groups
 from distributed.groups import Group, Mesh
 from distributed.mesh import refuse_unless_legal
-from distributed.models.transformer import Block, RMSNorm, Tokens, Transformer
+from distributed.models.transformer import Block, GatedMLP, RMSNorm, SparseMLP, Tokens, Transformer
 from distributed.placement import Placement, shard_along
 from distributed.recompute import recompute_blocks
-from distributed.tensor_parallel import Enter, RowLinear, VocabularyCrossEntropySum, VocabularyEmbedding
+from distributed.tensor_parallel import Enter, RowLinear, Total, VocabularyCrossEntropySum, VocabularyEmbedding
 
 
 @dataclass(frozen=True)
 class ParallelStyle:
-    """How the axes are used. `ulysses`: ranks of cp that swap tokens for heads, the rest is a ring."""
+    """How the axes are used. `ulysses`: ranks of cp that swap tokens for heads, the rest is a ring. `ep`: neighbours inside
+
+    dp_shard x cp over which experts lie.
+    """
 
     sequence_parallel: bool = True
     zigzag: bool = True
     ulysses: int = 1
     zero: int = 0
     recompute: str = "none"
+    ep: int = 1
 
 
 @dataclass
@@ -44,7 +50,7 @@ def parallelize(model: Transformer, mesh: Mesh, style: ParallelStyle, sequence: 
     `sequence` is tokens per sample. `LayoutError` with the numbers when the layout does not divide the model.
     """
     sizes = model.sizes
-    refuse_unless_legal(mesh.layout, sizes.for_layout(sequence))
+    refuse_unless_legal(mesh.layout, sizes.for_layout(sequence), style.ep)
     split = ContextSplit.of(mesh, style.ulysses, style.zigzag)
     split.order(sequence)
     placements = {name: Placement() for name, _ in model.named_parameters()}
@@ -56,6 +62,8 @@ def parallelize(model: Transformer, mesh: Mesh, style: ParallelStyle, sequence: 
         for number, block in enumerate(blocks):
             _cut_block(block, f"blocks.{number}", cut, kv_copies)
         _cut_ends(model, cut)
+    if sizes.experts:
+        _share_experts(blocks, mesh, style, placements)
     if mesh.group("cp").size > 1:
         for block in blocks:
             block.attention.core = ContextAttention(split, sizes.causal)
@@ -92,10 +100,10 @@ class _Cut:
 
 
 def _cut_block(block: Block, name: str, cut: _Cut, kv_copies: Group) -> None:
-    attention, mlp = block.attention, block.mlp
+    attention = block.attention
     for norm in ("norm_attention", "norm_mlp"):
         cut.whole(f"{name}.{norm}.weight")
-    attention.enter, mlp.enter = Enter(cut.group, cut.sequence), Enter(cut.group, cut.sequence)
+    attention.enter = Enter(cut.group, cut.sequence)
     cut.columns(attention.wq, f"{name}.attention.wq")
     for part in ("wk", "wv"):
         if kv_copies.size == 1:
@@ -103,9 +111,16 @@ def _cut_block(block: Block, name: str, cut: _Cut, kv_copies: Group) -> None:
         else:
             _share_kv(getattr(attention, part), f"{name}.attention.{part}", cut, kv_copies)
     attention.wo = cut.rows(attention.wo, f"{name}.attention.wo")
-    cut.columns(mlp.gate, f"{name}.mlp.gate")
-    cut.columns(mlp.up, f"{name}.mlp.up")
-    mlp.down = cut.rows(mlp.down, f"{name}.mlp.down")
+    mlp = block.mlp
+    if isinstance(mlp, GatedMLP):
+        mlp.enter = Enter(cut.group, cut.sequence)
+        cut.columns(mlp.gate, f"{name}.mlp.gate")
+        cut.columns(mlp.up, f"{name}.mlp.up")
+        mlp.down = cut.rows(mlp.down, f"{name}.mlp.down")
+    else:
+        # Experts are not cut over tp: with sequence parallelism each rank routes its own tokens.
+        for part, _ in mlp.named_parameters():
+            cut.whole(f"{name}.mlp.{part}")
     if cut.sequence:
         for dropout in (block.drop_attention, block.drop_mlp):
             dropout.sequence_shard = (cut.group.index, cut.group.size)
@@ -116,10 +131,34 @@ def _share_kv(linear: nn.Linear, name: str, cut: _Cut, copies: Group) -> None:
     heads = cut.group.size // copies.size
     size = linear.weight.shape[0] // heads
     start = cut.group.index // copies.size * size
-    placement = Placement(0, start, linear.weight.shape[0], copies, counted=copies.index == 0)
+    placement = Placement(0, start, linear.weight.shape[0], cut.group, summed_over=copies, counted=copies.index == 0)
     linear.weight = nn.Parameter(linear.weight.detach()[start : start + size].clone())
     linear.bias = nn.Parameter(linear.bias.detach()[start : start + size].clone())
     cut.placements[f"{name}.weight"] = cut.placements[f"{name}.bias"] = placement
+
+
+def _share_experts(blocks: list[Block], mesh: Mesh, style: ParallelStyle, placements: dict[str, Placement]) -> None:
+    tp = mesh.group("tp")
+    in_parts = style.sequence_parallel and tp.size > 1
+    ep, copies = expert_groups(mesh, style.ep)
+    for number, block in enumerate(blocks):
+        assert isinstance(block.mlp, SparseMLP)
+        old = block.mlp.layer
+        new = ExpertLayer(
+            block.norm_mlp.weight.shape[0], old.bank.down.shape[1], old.router.settings, ep=ep,
+            split=mesh.group("cp", "tp") if in_parts else mesh.group("cp"),
+        )  # fmt: skip
+        new.router = old.router
+        for part in ("gate_up", "down"):
+            name = f"blocks.{number}.mlp.layer.bank.{part}"
+            local, slice_ = shard_along(getattr(old.bank, part).detach(), ep, 0, what=name)
+            setattr(new.bank, part, nn.Parameter(local))
+            placements[name] = dataclasses.replace(
+                placements[name], dim=0, start=slice_.start, whole=slice_.whole, over=ep, copies=copies
+            )
+        block.mlp.layer = new
+        if in_parts:
+            block.mlp.total = Total(tp)
 
 
 def _cut_ends(model: Transformer, cut: _Cut) -> None:

@@ -1,13 +1,14 @@
 """A parallelized transformer cut into pipeline stages: which part a rank keeps, and its gradients under any schedule."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import nn
 
 from distributed.errors import LayoutError
 from distributed.groups import Mesh
-from distributed.models.transformer import Tokens, Transformer
+from distributed.models.transformer import Tokens, Transformer, through
 from distributed.parallelize import Parallelized, ParallelStyle
 from distributed.pipeline import run_pipeline, stage_layers, stages_of, sum_tied_gradients_
 from distributed.planner.schedules import build_schedule
@@ -29,14 +30,19 @@ class _Stage(nn.Module):
         self._way = (model,)
         self._first = first
 
-    def forward(self, hidden_BLD: torch.Tensor | None, batch: tuple[Tokens, int]) -> torch.Tensor:
-        tokens, key = batch
+    def forward(self, hidden_BLD: torch.Tensor | None, batch: "_Batch"
+                ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
         if self._first:
-            hidden_BLD = self._way[0].embed(tokens, key)
+            hidden_BLD = self._way[0].embed(batch.tokens, batch.key)
         assert hidden_BLD is not None
-        for block in self.blocks:
-            hidden_BLD = block(hidden_BLD, tokens, key)
-        return hidden_BLD
+        hidden_BLD, own = through(self.blocks, hidden_BLD, batch.tokens, batch.key)
+        return (hidden_BLD, own / batch.global_count) if own.requires_grad else hidden_BLD
+
+
+class _Batch(NamedTuple):
+    tokens: Tokens
+    key: int
+    global_count: float
 
 
 class PipelinedTransformer:
@@ -81,8 +87,8 @@ class PipelinedTransformer:
         assert stages_of(schedule, self._group.index) == sorted(self.stages)
         self.data.begin(last=False)
         result = run_pipeline(
-            schedule, self.stages, [(part, key) for part in parts],
-            lambda hidden, batch: self.parallel.model.loss_sum(hidden, batch[0]) / tokens, self._group, device,
+            schedule, self.stages, [_Batch(part, key, tokens) for part in parts],
+            lambda hidden, batch: self.parallel.model.loss_sum(hidden, batch.tokens) / tokens, self._group, device,
         )  # fmt: skip
         if len(self._holders) > 1:
             mine = self.parallel.model.embedding.weight if self._group.index in self._holders else None

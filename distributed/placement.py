@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from distributed.groups import Group, Mesh
+from distributed.groups import Group
 
 
 @dataclass(frozen=True)
@@ -13,14 +13,17 @@ class Placement:
     """Of one parameter on one rank.
 
     `dim`, `start`: the slice of the whole parameter along `dim` that begins at `start`; None: all of it.
-    `whole`: entries of the whole along `dim`.
+    `whole`: entries of the whole along `dim`; `over`: the ranks whose slices make it up.
     `summed_over`: ranks that hold the same slice but saw only a part of its gradient.
+    `copies`: groups over which the gradient is summed in place of the data ranks (experts, which data ranks share out).
     `counted`: whether this rank's copy enters norms and counts; exactly one copy of each slice does.
     """
 
     dim: int | None = None
     start: int = 0
     whole: int = 0
+    over: Group | None = None
+    copies: tuple[Group, ...] | None = None
     summed_over: Group | None = None
     counted: bool = True
 
@@ -36,13 +39,13 @@ def shard_along(tensor: torch.Tensor, group: Group, dim: int, *, what: str = "")
         raise ValueError(f"{what or 'a parameter'} has {whole} entries along dim {dim}; {group.name}={group.size}")
     size = whole // group.size
     start = group.index * size
-    return tensor.narrow(dim, start, size).clone(), Placement(dim, start, whole)
+    return tensor.narrow(dim, start, size).clone(), Placement(dim, start, whole, group)
 
 
-def gather_whole(local: torch.Tensor, placement: Placement, mesh: Mesh) -> torch.Tensor:
-    """The whole parameter from the slices along tp; the same on all ranks of the tp group."""
-    group = mesh.group("tp")
-    if placement.dim is None or group.size == 1:
+def gather_whole(local: torch.Tensor, placement: Placement) -> torch.Tensor:
+    """The whole parameter from its slices; the same on all ranks that hold one, which call it together."""
+    group = placement.over
+    if placement.dim is None or group is None or group.size == 1:
         return local
     parts = group.all_gather(local[None])
     starts = group.all_gather(torch.tensor([placement.start], device=local.device)).tolist()

@@ -18,7 +18,7 @@ def recompute_blocks(blocks: Sequence[Block], how: str, kept: Sequence[Any] = MA
 
     By layer: call it with some of the blocks. Collectives inside a block run again in its backward, on all ranks alike.
     """
-    runs: dict[str, Callable[..., torch.Tensor]] = {
+    runs: dict[str, Callable[..., tuple[torch.Tensor, torch.Tensor]]] = {
         "full": partial(checkpoint, use_reentrant=False, preserve_rng_state=False),
         "selective": partial(
             checkpoint, use_reentrant=False, preserve_rng_state=False,

@@ -25,6 +25,8 @@ class _Unit:
     placements: list[Placement]
     whole: torch.Tensor
     shard: nn.Parameter
+    zero: int
+    copies: tuple[Group, ...]
     ready: int = 0
     launched: bool = False
     pending: list[Pending] = field(default_factory=list)
@@ -47,12 +49,12 @@ class ShardedData:
 
     def __init__(self, model: nn.Module, units: Mapping[str, nn.Module], mesh: Mesh, placements: Mapping[str, Placement],
                  zero: int = 0):  # fmt: skip
-        """`units`: modules by name whose parameters go together; the rest of `model` is a unit that is always whole."""
+        """`units`: modules by name that return a tuple of tensors and whose parameters go together; the rest of `model` is
+        one unit, gathered for the whole of a micro-batch."""
         if zero not in (0, 1, 2, 3):
             raise ValueError(f"zero is {zero}, not 0, 1, 2 or 3")
         self._mesh, self._zero = mesh, zero
         self._shards: Group = mesh.group("dp_shard", "cp")
-        self._copies: Group = mesh.group("dp_replicate") if zero else mesh.data
         self._last = True
         named = dict(model.named_parameters())
         taken: set[str] = set()
@@ -60,21 +62,14 @@ class ShardedData:
         for prefix, module in units.items():
             inside = [name for name in named if name.startswith(f"{prefix}.")]
             taken.update(inside)
-            self._add(inside, named, placements)
-            if zero == 3:
-                self._free_between_uses(module, self._units[-1])
-        rest = [name for name in named if name not in taken]
-        if rest:
-            self._add(rest, named, placements)
-            if zero == 3:
-                unit = self._units[-1]
-                model.register_forward_pre_hook(lambda *_: self._gather(unit))
+            for unit in self._add(inside, named, placements):
+                self._free_between_uses(module, unit)
+        for unit in self._add([name for name in named if name not in taken], named, placements):
+            model.register_forward_pre_hook(lambda *_, unit=unit: self._gather(unit))
 
     def parameters(self) -> list[nn.Parameter]:
         """What the optimizer updates: the parameters, or this rank's flat shards of them."""
-        if self._zero:
-            return [unit.shard for unit in self._units]
-        return [parameter for unit in self._units for parameter in unit.parameters]
+        return [parameter for unit in self._units for parameter in ([unit.shard] if unit.zero else unit.parameters)]
 
     def begin(self, last: bool) -> None:
         """Before a micro-batch. Only the `last` one's backward sends, unless gradients are sharded (ZeRO 2 and 3)."""
@@ -88,29 +83,29 @@ class ShardedData:
             if not unit.launched:
                 self._launch(unit)
             self._settle(unit)
-            if self._zero == 3:
+            if unit.zero == 3:
                 self._free(unit)
 
     def after_step(self) -> None:
         """After the optimizer: gives everyone the new parameters (ZeRO 1 and 2; ZeRO 3 gathers when it needs them)."""
-        if self._zero in (1, 2):
-            for pending in [self._shards.start_all_gather(unit.shard.data, unit.whole) for unit in self._units]:
-                pending.wait()
+        late = [unit for unit in self._units if unit.zero in (1, 2)]
+        for pending in [self._shards.start_all_gather(unit.shard.data, unit.whole) for unit in late]:
+            pending.wait()
         for parameter in self.parameters():
             parameter.grad = None
 
     def counted(self) -> Iterable[torch.Tensor]:
         """Pieces of the gradients that this rank counts: over all ranks, every entry of the model once."""
-        if self._copies.index > 0:
-            return
         for unit in self._units:
-            first, last = self._range(unit) if self._zero else (0, unit.whole.numel())
+            if any(group.index > 0 for group in unit.copies):
+                continue
+            first, last = self._range(unit) if unit.zero else (0, unit.whole.numel())
             for parameter, placement, (start, end) in zip(unit.parameters, unit.placements, unit.offsets()):
                 low, high = max(start, first), min(end, last)
                 if not placement.counted or low >= high:
                     continue
-                flat = unit.shard.grad if self._zero else parameter.grad
-                offset = first if self._zero else start
+                flat = unit.shard.grad if unit.zero else parameter.grad
+                offset = first if unit.zero else start
                 if flat is not None:
                     yield flat.reshape(-1)[low - offset : high - offset]
 
@@ -118,7 +113,7 @@ class ShardedData:
         """Every parameter, or its gradient, as this tp rank holds it, put together from the shards. All call it together."""
         found = {}
         for unit in self._units:
-            if self._zero:
+            if unit.zero:
                 local = unit.shard.grad if gradients else unit.shard.data
                 flat = self._shards.all_gather(torch.zeros_like(unit.shard) if local is None else local)
             else:
@@ -136,22 +131,40 @@ class ShardedData:
             "parameters": sum(unit.whole.untyped_storage().nbytes() for unit in self._units),
             "gradients": size * sum(p.numel() for unit in self._units for p in (*unit.parameters, unit.shard)
                                     if p.grad is not None),
-            "shards": size * sum(unit.shard.numel() for unit in self._units) if self._zero else 0,
+            "shards": size * sum(unit.shard.numel() for unit in self._units if unit.zero),
         }  # fmt: skip
 
-    def _add(self, names: list[str], named: Mapping[str, nn.Parameter], placements: Mapping[str, Placement]) -> None:
+    def _add(self, names: list[str], named: Mapping[str, nn.Parameter], placements: Mapping[str, Placement]
+             ) -> list[_Unit]:  # fmt: skip
+        """Makes a unit of `names`, and one of the experts among them; returns those that are freed between uses."""
+        experts = [name for name in names if placements[name].copies is not None]
+        ordinary = [name for name in names if name not in experts]
+        made = []
+        if experts:
+            # The data ranks share experts out already: they are whole where they lie.
+            copies = placements[experts[0]].copies
+            assert copies is not None
+            made.append(self._unit(experts, named, placements, 0, copies))
+        if ordinary:
+            copies = (self._mesh.group("dp_replicate") if self._zero else self._mesh.data,)
+            made.append(self._unit(ordinary, named, placements, self._zero, copies))
+        self._units.extend(made)
+        freed = [unit for unit in made if unit.zero == 3]
+        for unit in freed:
+            self._free(unit)
+        return freed
+
+    def _unit(self, names: list[str], named: Mapping[str, nn.Parameter], placements: Mapping[str, Placement], zero: int,
+              copies: tuple[Group, ...]) -> _Unit:  # fmt: skip
         parameters = [named[name] for name in names]
         flat = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
-        padding = -flat.numel() % self._shards.size
-        whole = torch.cat([flat, flat.new_zeros(padding)])
-        shard = nn.Parameter(whole.chunk(self._shards.size)[self._shards.index].clone() if self._zero else whole[:0])
-        unit = _Unit(names, parameters, [placements[name] for name in names], whole, shard)
+        whole = nn.functional.pad(flat, (0, -flat.numel() % self._shards.size if zero else 0))
+        shard = nn.Parameter(whole.chunk(self._shards.size)[self._shards.index].clone() if zero else whole[:0])
+        unit = _Unit(names, parameters, [placements[name] for name in names], whole, shard, zero, copies)
         for parameter, (start, end) in zip(parameters, unit.offsets()):
             parameter.data = whole[start:end].view(parameter.shape)
             parameter.register_post_accumulate_grad_hook(lambda _, unit=unit: self._one_ready(unit))
-        self._units.append(unit)
-        if self._zero == 3:
-            self._free(unit)
+        return unit
 
     def _range(self, unit: _Unit) -> tuple[int, int]:
         size = unit.shard.numel()
@@ -159,7 +172,7 @@ class ShardedData:
 
     def _one_ready(self, unit: _Unit) -> None:
         unit.ready += 1
-        if unit.ready == len(unit.parameters) and (self._last or self._zero >= 2):
+        if unit.ready == len(unit.parameters) and (self._last or unit.zero >= 2):
             self._launch(unit)
 
     def _launch(self, unit: _Unit) -> None:
@@ -168,15 +181,17 @@ class ShardedData:
         self._sum_partial(unit)
         pieces = [torch.zeros_like(p) if p.grad is None else p.grad for p in unit.parameters]
         flat = torch.cat([piece.reshape(-1) for piece in pieces])
-        if not self._zero:
-            unit.pending.append(self._copies.start_all_reduce_(flat))
+        if not unit.zero:
+            for group in unit.copies[:-1]:
+                group.all_reduce_(flat)
+            unit.pending.append(unit.copies[-1].start_all_reduce_(flat))
             return
         for parameter in unit.parameters:
             parameter.grad = None
         self._settle(unit)
         flat = nn.functional.pad(flat, (0, unit.whole.numel() - flat.numel()))
         unit.pending.append(self._shards.start_reduce_scatter(flat))
-        if self._zero == 3:
+        if unit.zero == 3:
             self._free(unit)
 
     def _sum_partial(self, unit: _Unit) -> None:
@@ -197,8 +212,9 @@ class ShardedData:
         """Takes in what is under way: into `.grad` of the parameters, or added to the shard's."""
         for pending in unit.pending:
             flat = pending.wait()
-            if self._zero:
-                flat = self._copies.all_reduce_(flat)
+            if unit.zero:
+                for group in unit.copies:
+                    flat = group.all_reduce_(flat)
                 unit.shard.grad = flat if unit.shard.grad is None else unit.shard.grad + flat
             else:
                 for parameter, (start, end) in zip(unit.parameters, unit.offsets()):
@@ -206,10 +222,11 @@ class ShardedData:
         unit.pending.clear()
 
     def _free_between_uses(self, module: nn.Module, unit: _Unit) -> None:
-        def after(_: nn.Module, __: object, output: torch.Tensor) -> None:
+        def after(_: nn.Module, __: object, outputs: tuple[torch.Tensor, ...]) -> None:
             self._free(unit)
-            if output.requires_grad:
-                output.register_hook(lambda _: self._gather(unit))
+            for output in outputs:
+                if output.requires_grad:
+                    output.register_hook(lambda _: self._gather(unit))
 
         module.register_forward_pre_hook(lambda *_: self._gather(unit))
         module.register_forward_hook(after)

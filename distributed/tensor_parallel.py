@@ -89,6 +89,18 @@ def leave(partial_BLD: torch.Tensor, group: Group, sequence: bool) -> torch.Tens
     return (_ScatterTokens if sequence else _Sum).apply(partial_BLD, group)
 
 
+class Total(nn.Module):
+    """A loss of which each rank has its own tokens' part: the sum on all; the backward goes to each one's part."""
+
+    def __init__(self, group: Group):
+        super().__init__()
+        self.group = group
+
+    def forward(self, loss: torch.Tensor) -> torch.Tensor:
+        """A scalar."""
+        return _Sum.apply(loss, self.group)
+
+
 class RowLinear(nn.Module):
     """A linear split along its inputs, at the end of a region. The bias is whole and added once, after the sum."""
 

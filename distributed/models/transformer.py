@@ -5,7 +5,7 @@ Legend: B samples, L tokens, D width, V vocabulary.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from distributed.dropout import Dropout
+from distributed.experts import ExpertLayer, RouterSettings
 from distributed.mesh import ModelSizes
 from distributed.models.attention import attend, visible
 
@@ -22,7 +23,10 @@ NO_TARGET = -100
 
 @dataclass(frozen=True)
 class TransformerSizes:
-    """The shape of a stack. `kv_heads` divides `heads`; `tied`: the head's weight is the embedding's."""
+    """The shape of a stack. `kv_heads` divides `heads`; `tied`: the head's weight is the embedding's.
+
+    With `experts`, every block's MLP is a sparse mixture of so many, `top_k` for a token.
+    """
 
     vocabulary: int = 64
     layers: int = 2
@@ -33,11 +37,13 @@ class TransformerSizes:
     dropout: float = 0.1
     tied: bool = True
     causal: bool = True
+    experts: int = 0
+    top_k: int = 2
 
     def for_layout(self, sequence: int) -> ModelSizes:
         """What a layout must divide."""
         return ModelSizes(
-            self.heads, self.kv_heads, self.layers, self.vocabulary, self.feed_forward, sequence
+            self.heads, self.kv_heads, self.layers, self.vocabulary, self.feed_forward, sequence, self.experts
         )  # fmt: skip
 
 
@@ -146,26 +152,45 @@ class GatedMLP(nn.Module):
         return self.down(F.silu(self.gate(hidden_BLD)) * self.up(hidden_BLD))
 
 
+class SparseMLP(nn.Module):
+    """A mixture of experts in the MLP's place. `total` sums a router's loss over ranks with other tokens of a sample."""
+
+    def __init__(self, sizes: TransformerSizes):
+        super().__init__()
+        self.layer = ExpertLayer(sizes.width, sizes.feed_forward, RouterSettings(sizes.experts, sizes.top_k))
+        self.total: nn.Module = nn.Identity()
+
+    def forward(self, hidden_BLD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """(B, L, D) and the router's loss, a sum over samples."""
+        samples, length, _ = hidden_BLD.shape
+        sample_N = torch.arange(samples, device=hidden_BLD.device).repeat_interleave(length)
+        mixed_ND, loss = self.layer(hidden_BLD.flatten(0, 1), segments_N=sample_N, segments=samples)
+        return mixed_ND.unflatten(0, (samples, length)), self.total(loss)
+
+
 class Block(nn.Module):
     """Pre-norm attention and MLP, each added to the residual after dropout. `run` may recompute in the backward."""
 
     def __init__(self, sizes: TransformerSizes, number: int):
         super().__init__()
         self.norm_attention, self.attention = RMSNorm(sizes.width), Attention(sizes)
-        self.norm_mlp, self.mlp = RMSNorm(sizes.width), GatedMLP(sizes)
+        self.norm_mlp = RMSNorm(sizes.width)
+        self.mlp: GatedMLP | SparseMLP = SparseMLP(sizes) if sizes.experts else GatedMLP(sizes)
         self.drop_attention = Dropout(sizes.dropout, f"blocks.{number}.attention")
         self.drop_mlp = Dropout(sizes.dropout, f"blocks.{number}.mlp")
-        self.run: Callable[..., torch.Tensor] = call
+        self.run: Callable[..., tuple[torch.Tensor, torch.Tensor]] = call
 
-    def forward(self, hidden_BLD: torch.Tensor, tokens: Tokens, key: int) -> torch.Tensor:
-        """(B, L, D)."""
+    def forward(self, hidden_BLD: torch.Tensor, tokens: Tokens, key: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """(B, L, D) and the loss of the block's own (its router's; 0 where it has none)."""
         return self.run(self.body, hidden_BLD, tokens, key)
 
-    def body(self, hidden_BLD: torch.Tensor, tokens: Tokens, key: int) -> torch.Tensor:
+    def body(self, hidden_BLD: torch.Tensor, tokens: Tokens, key: int) -> tuple[torch.Tensor, torch.Tensor]:
         """What `run` runs."""
         attended_BLD = self.attention(self.norm_attention(hidden_BLD), tokens)
         hidden_BLD = hidden_BLD + self.drop_attention(attended_BLD, tokens.slots, key)
-        return hidden_BLD + self.drop_mlp(self.mlp(self.norm_mlp(hidden_BLD)), tokens.slots, key)
+        made = self.mlp(self.norm_mlp(hidden_BLD))
+        mixed_BLD, loss = made if isinstance(made, tuple) else (made, made.new_zeros(()))
+        return hidden_BLD + self.drop_mlp(mixed_BLD, tokens.slots, key), loss
 
 
 class CrossEntropySum(nn.Module):
@@ -206,13 +231,23 @@ class Transformer(nn.Module):
 
     def forward(self, tokens: Tokens, key: int) -> torch.Tensor:
         """`key` changes every step and is equal on all ranks."""
-        hidden_BLD = self.embed(tokens, key)
-        for block in self.blocks:
-            hidden_BLD = block(hidden_BLD, tokens, key)
-        return self.loss_sum(hidden_BLD, tokens)
+        hidden_BLD, own = through(self.blocks, self.embed(tokens, key), tokens, key)
+        return self.loss_sum(hidden_BLD, tokens) + own
 
 
-def call(body: Callable[..., torch.Tensor], *arguments: object) -> torch.Tensor:
+def through(blocks: Iterable[nn.Module], hidden_BLD: torch.Tensor, tokens: Tokens, key: int
+            ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    """Hidden states after `blocks`, and the sum of the blocks' own losses."""
+    own = hidden_BLD.new_zeros(())
+    for block in blocks:
+        hidden_BLD, loss = block(hidden_BLD, tokens, key)
+        own = own + loss
+    return hidden_BLD, own
+
+
+def call(
+    body: Callable[..., tuple[torch.Tensor, torch.Tensor]], *arguments: object
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Runs a block as it is."""
     return body(*arguments)
 

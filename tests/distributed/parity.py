@@ -112,7 +112,7 @@ def train_under(rank: Rank, case: Case, plant: Plant | None = None) -> Record:
         loss, _ = gradients_of(micro_batches(step, case, mesh), step)
         norm = global_norm(data, mesh)
         if looked_at(step, case.steps):
-            record.gradients[step] = _whole(parallel, data, mesh, True)
+            record.gradients[step] = whole(parallel, data, True)
         record.losses.append(loss)
         record.norms.append(norm)
         for parameter in data.parameters():
@@ -120,7 +120,7 @@ def train_under(rank: Rank, case: Case, plant: Plant | None = None) -> Record:
                 parameter.grad.mul_(CLIP / norm)
         optimizer.step()
         data.after_step()
-    record.parameters = _whole(parallel, data, mesh, False)
+    record.parameters = whole(parallel, data, False)
     record.digest = hashlib.sha256(b"".join(a.tobytes() for _, a in sorted(record.parameters.items()))).hexdigest()
     record.stage = mesh.coordinate["pp"]
     if rank.index != case.layout.rank_at({"pp": record.stage}):
@@ -164,9 +164,9 @@ def micro_batches(step: int, case: Case, mesh: Mesh) -> list[Tokens]:
     return [tokens.rows(int(first), int(last)) for first, last in itertools.pairwise(cuts)]
 
 
-def _whole(parallel: Parallelized, data: ShardedData, mesh: Mesh, gradient: bool) -> dict[str, np.ndarray]:
+def whole(parallel: Parallelized, data: ShardedData, gradient: bool) -> dict[str, np.ndarray]:
     held = data.whole_by_name(gradients=gradient)
-    return {name: gather_whole(held[name], parallel.placements[name], mesh).numpy() for name in sorted(held)}
+    return {name: gather_whole(held[name], parallel.placements[name]).numpy() for name in sorted(held)}
 
 
 def distance(one: Record, other: Record) -> float:

@@ -31,6 +31,20 @@ def _run(layout: ParallelLayout, plant=None, **style) -> list[Record]:
     return pool().run(train_under, (case, plant), layout.world_size)
 
 
+def experts_summed_over_all_data_ranks(parallel: Parallelized, mesh: Mesh) -> None:
+    for name, placement in parallel.placements.items():
+        if placement.copies is not None:
+            parallel.placements[name] = dataclasses.replace(placement, copies=(mesh.data,))
+
+
+def test_experts_summed_like_weights_that_all_data_ranks_share_are_seen():
+    sparse = dataclasses.replace(SIZES, experts=4)
+    case = Case(ParallelLayout(dp_shard=2), ParallelStyle(ep=2), sparse, STEPS)
+    single = reference(sparse, STEPS)
+    assert distance(pool().run(train_under, (case,), 2)[0], single) < 1e-9
+    assert distance(pool().run(train_under, (case, experts_summed_over_all_data_ranks), 2)[0], single) > SEEN
+
+
 class _MeanOfOwnTokens(nn.Module):
     def __init__(self, inner: nn.Module, scale: float):
         super().__init__()
@@ -142,7 +156,7 @@ def train_then_hold_under_another_layout(rank: Rank, first: Case, second: Case, 
     gradients(one, data, mesh, parity.micro_batches(0, first, mesh), key=0)
     torch.optim.SGD(data.parameters(), lr=0.1).step()
     data.after_step()
-    state = {name: torch.from_numpy(array) for name, array in parity._whole(one, data, mesh, False).items()}
+    state = {name: torch.from_numpy(array) for name, array in parity.whole(one, data, False).items()}
     # The fault: names that begin anew at each stage, here as if both blocks were a stage's first.
     if local_names:
         state = {name: state[name.replace("blocks.1.", "blocks.0.")] for name in state}
@@ -150,8 +164,8 @@ def train_then_hold_under_another_layout(rank: Rank, first: Case, second: Case, 
     model.load_state_dict(state)
     mesh = Mesh(second.layout, rank)
     other = parallelize(model, mesh, second.style, SEQUENCE)
-    held = parity._whole(other, parity.sharded(other, mesh, second), mesh, False)
-    now = parity._whole(one, data, Mesh(first.layout, rank), False)
+    held = parity.whole(other, parity.sharded(other, mesh, second), False)
+    now = parity.whole(one, data, False)
     return max(abs(held[name] - now[name]).max() for name in now)
 
 

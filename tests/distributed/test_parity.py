@@ -15,6 +15,7 @@ from tests.distributed.pool import pool
 UNTIED = dataclasses.replace(SIZES, tied=False, kv_heads=4, causal=False)
 
 
+SPARSE = dataclasses.replace(SIZES, experts=4)
 FOUR_LAYERS = dataclasses.replace(SIZES, layers=4)
 
 
@@ -54,6 +55,9 @@ SINGLES = [
     _piped("pp=2", "zb-v", FOUR_LAYERS),
     _piped("pp=2", "dualpipe-v", FOUR_LAYERS),
     _piped("pp=4", "1f1b", FOUR_LAYERS),
+    _case("dp_shard=2", SPARSE, ep=2),
+    _case("dp_shard=4", SPARSE, ep=4),
+    _case("cp=2", SPARSE, ep=2),
 ]
 PAIRS = [
     _case("dp_replicate=2,dp_shard=2", zero=1),
@@ -69,6 +73,11 @@ PAIRS = [
     _piped("pp=2,dp_shard=2", "zb-h1", zero=1),
     _piped("pp=2,cp=2", "zb-h1"),
     _piped("pp=2,tp=2", "zb-h1"),
+    _case("dp_replicate=2,dp_shard=2", SPARSE, ep=2),
+    _case("dp_shard=2,cp=2", SPARSE, ep=4),
+    _case("dp_shard=2,tp=2", SPARSE, ep=2, zero=3, recompute="full"),
+    _case("dp_shard=2,tp=2", SPARSE, ep=2, sequence_parallel=False),
+    _piped("pp=2,dp_shard=2", "1f1b", SPARSE, ep=2, zero=1),
 ]
 TRIPLES = [
     _case("dp_replicate=2,dp_shard=2,cp=2", zero=2),
@@ -84,6 +93,9 @@ TRIPLES = [
     _piped("pp=2,dp_shard=2,tp=2", "zb-h1", zero=1),
     _piped("pp=2,cp=2,tp=2", "1f1b", UNTIED, recompute="full"),
     _piped("pp=2,dp_replicate=2,dp_shard=2", "1f1b", zero=1),
+    _piped("pp=2,dp_replicate=2,dp_shard=2", "1f1b", SPARSE, ep=2),
+    _piped("pp=2,dp_shard=2,tp=2", "1f1b", SPARSE, ep=2, zero=1),
+    _case("dp_shard=2,cp=2,tp=2", SPARSE, ep=2, zero=2),
 ]
 
 

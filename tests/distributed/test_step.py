@@ -42,7 +42,7 @@ def three_steps(rank: Rank, case: Case, nan_at: int | None) -> tuple[list[Step],
         steps.append(step(parallel, data, optimizer, mesh, batches, number, CLIP))
         after = torch.cat([p.detach().reshape(-1) for p in data.parameters()])
         moved.append((after - before).abs().max().item())
-    return steps, parity._whole(parallel, data, mesh, False), moved
+    return steps, parity.whole(parallel, data, False), moved
 
 
 CASE = Case(ParallelLayout(dp_shard=2, tp=2), ParallelStyle(zero=3), micro_batches=3)
