@@ -13,6 +13,7 @@ from simulator.evaluation import (
     LoggedData,
     Target,
     Terms,
+    compare,
     overlap,
     percentile_interval,
     replicates,
@@ -57,21 +58,30 @@ class PolicySlates:
 
 @dataclass(frozen=True)
 class Judged:
-    """One policy's part of the report and the resampled headline values (B,) behind its gains; None when refused."""
+    """One policy's part of the report, and behind its gains the resampled headline values (B,) and the headline's terms;
+    None when refused."""
 
     entry: dict[str, Any]
     headline_B: np.ndarray | None
+    headline: Terms | None
 
 
 def judge(
     policies: list[PolicySlates], evidence: Evidence, settings: ReplaySettings, baseline: str
 ) -> list[dict[str, Any]]:
-    """One report entry per policy; the gain of each over `baseline` is paired, since all share the resamples."""
+    """One report entry per policy; the gain of each over `baseline` is paired, since all share the resamples.
+
+    `p_holm` of a gain is its p value after Holm's correction for the number of policies that are compared here."""
     generator = np.random.default_rng(settings.seed)
     counts_BV = viewer_counts(evidence.log.viewer_R, settings.resamples, generator)
     judged = {policy.name: _judge_one(policy, evidence, counts_BV, settings) for policy in policies}
     for one in judged.values():
         one.entry["gain"] = _gain(one, judged[baseline], settings.level)
+    base = judged[baseline].headline
+    others = {name: one.headline for name, one in judged.items() if one.headline is not None and name != baseline}
+    if base is not None and others:
+        for name, compared in compare(others, base, evidence.log.viewer_R, settings.level).items():
+            judged[name].entry["gain"] |= {"p": compared.p, "p_holm": compared.p_holm}
     return [one.entry for one in judged.values()]
 
 
@@ -91,20 +101,20 @@ def _judge_one(policy: PolicySlates, evidence: Evidence, counts_BV: np.ndarray, 
         "estimates": {}, "headline": None, "by_task": {}, "gain": None, "truth": None, "covered": None, "ndcg": None,
     }  # fmt: skip
     if seen.refusal:
-        return Judged(entry, None)
-    headline_B = None
+        return Judged(entry, None, None)
+    headline_B, headline = None, None
     for name, estimator in estimators_for(log).items():
         terms = clipped_ips(log, target, settings.clip) if name == "clipped_ips" else estimator(log, target)
         resampled_B = replicates(terms, log.viewer_R, counts_BV)
         entry["estimates"][name] = _estimate(terms, resampled_B, log, settings.level)
         if name == headline_of(log):
-            headline_B = resampled_B
+            headline_B, headline = resampled_B, terms
             entry["headline"] = {"estimator": name, **entry["estimates"][name]}
     for task, reward_RK in log.task_reward_RK.items():
         if reward_RK.any():
             terms = (snips if log.exposure_RK is None else pbm)(log.task(task), target)
             entry["by_task"][task] = _estimate(terms, replicates(terms, log.viewer_R, counts_BV), log, settings.level)
-    return Judged(entry, headline_B)
+    return Judged(entry, headline_B, headline)
 
 
 def _estimate(terms: Terms, resampled_B: np.ndarray, log: LoggedData, level: float) -> dict[str, float]:

@@ -50,6 +50,9 @@ def test_report_judges_every_policy_beside_the_truth(report):
         assert policy["truth"]["value"] > 0
         assert set(policy["estimates"]) == {"ips", "clipped_ips", "snips", "dm", "dr", "sndr", "pbm", "pbm_dr"}
         assert policy["overlap"]["effective_samples_min"] > 5
+    gains = [policy["gain"] for policy in report["policies"] if policy["name"] != "chronological"]
+    assert all(0 <= gain["p"] <= gain["p_holm"] <= 1 for gain in gains)
+    assert min(gain["p_holm"] for gain in gains) == pytest.approx(min(1, len(gains) * min(gain["p"] for gain in gains)))
     assert report["truth"]["ceiling"] > max(policy["truth"]["value"] for policy in report["policies"])
     assert set(report["tasks"]) == {"click", "like", "comment", "share", "hide"}
     assert report["pool"]["refused"] <= 0.01 * report["pool"]["posts"]
