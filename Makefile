@@ -22,7 +22,7 @@ $(VENV)/.ready: pyproject.toml requirements.lock scripts/setup.sh
 
 .PHONY: demo
 demo: setup ## The whole loop on a small dataset, then the feed on loopback (DEMO_SERVE=0: stop before; DATA=path: HetRec Last.fm)
-	$(VENV)/bin/feedloop demo --workspace "$(WORKSPACE)" $(if $(DATA),--hetrec-lastfm "$(DATA)") $(if $(filter 0,$(DEMO_SERVE)),--no-serve --json)
+	@$(VENV)/bin/feedloop demo --workspace "$(WORKSPACE)" $(if $(DATA),--hetrec-lastfm "$(DATA)") $(if $(PORT),--port "$(PORT)") $(if $(filter 0,$(DEMO_SERVE)),--no-serve --json)
 
 .PHONY: doctor
 doctor: setup ## What this machine has and lacks

@@ -1,6 +1,7 @@
 """What all verbs share: `--workspace`, `--json`, one lock a workspace, and errors as one sentence with an exit code."""
 
 import contextlib
+import errno
 import fcntl
 import functools
 import json
@@ -8,7 +9,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -34,7 +35,10 @@ def exclusive(workspace: Workspace) -> Iterator[None]:
         yield
 
 
-def _fail(error: BaseException, as_json: bool) -> None:
+_OF_THE_MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+
+
+def _fail(error: BaseException, as_json: bool) -> NoReturn:
     known = isinstance(error, BadInput)
     sentence = str(error) if known else f"{type(error).__name__}: {error}"
     if not known:
@@ -43,6 +47,12 @@ def _fail(error: BaseException, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"error": sentence}))
     raise SystemExit(2 if known else 1)
+
+
+def fail_usage(error: click.ClickException, as_json: bool) -> NoReturn:
+    """Ends with exit code 2 and the sentence of a wrong option or argument."""
+    where = f" (see `{error.ctx.command_path} --help`)" if isinstance(error, click.UsageError) and error.ctx else ""
+    _fail(BadInput(f"{error.format_message().rstrip('.')}{where}"), as_json)
 
 
 def verb(function: Callable[..., dict[str, Any]]) -> Callable[..., None]:
@@ -59,7 +69,9 @@ def verb(function: Callable[..., dict[str, Any]]) -> Callable[..., None]:
             raise
         except OSError as error:
             # A full disk or a folder without permission is the machine's matter, not a fault of the code.
-            _fail(BadInput(f"{error.strerror or error}: {error.filename}") if error.filename else error, as_json)
+            of_machine = error.filename or error.errno in _OF_THE_MACHINE
+            where = error.filename or root
+            _fail(BadInput(f"{where}: {error.strerror or error}") if of_machine else error, as_json)
         except Exception as error:
             _fail(error, as_json)
         else:
@@ -77,6 +89,10 @@ def show(report: dict[str, Any], indent: int = 0) -> None:
         if isinstance(value, dict):
             print(f"{' ' * indent}{name}:")
             show(value, indent + 2)
+        elif isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
+            print(f"{' ' * indent}{name}:")
+            for one in value:
+                print(" " * (indent + 2) + ", ".join(f"{key}: {part}" for key, part in one.items() if part != ""))
         else:
             print(
                 f"{' ' * indent}{name}: {value:.5g}" if isinstance(value, float) else f"{' ' * indent}{name}: {value}"

@@ -1,12 +1,17 @@
 """The whole loop in one call: log -> features -> samples -> models -> replay -> published feed, and a summary of it."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from contracts.tables import TABLES
+from contracts.lake import Lake, content_hashes
+from contracts.samples import SAMPLES
+from contracts.states import STATES
+from contracts.tables import TABLES, TableSpec
 from contracts.workspace import Workspace
+from feedloop.log import bring_log
 from feedloop.memory import watched
 from feedloop.stage_record import StageRecord
 
@@ -69,17 +74,25 @@ def _summary(
 def _bring_log(workspace: Workspace, settings: LoopSettings, record: StageRecord) -> None:
     from pipelines.sources import SOURCES, fingerprint
 
+    def outputs() -> dict[str, str]:
+        workspace.dataset()
+        for spec in TABLES.values():
+            if workspace.lake.exists(spec):
+                workspace.lake.files(spec)
+        return content_hashes(workspace.lake, TABLES.values())
+
     if settings.source == "environment":
         from simulator.environment import EnvironmentSettings, simulate
 
         sizes = {"users": settings.users, "days": settings.days, "seed": settings.seed}
-        record.run(
-            "log", lambda: simulate(workspace, EnvironmentSettings(**sizes)), settings=sizes, rooms=("simulator",)
-        )
+        wanted = EnvironmentSettings(**sizes)
+        record.run("log", lambda: bring_log(workspace, lambda staging: simulate(staging, wanted)), settings=sizes,
+                   rooms=("simulator.environment",), outputs=outputs)  # fmt: skip
     else:
-        path = Path(settings.path or "")
-        record.run("log", lambda: SOURCES[settings.source](path, workspace), rooms=("pipelines",),
-                   settings={"source": settings.source, "files": fingerprint(path)})  # fmt: skip
+        path, ingest = Path(settings.path or ""), SOURCES[settings.source]
+        files = {"source": settings.source, "files": fingerprint(path)}
+        record.run("log", lambda: bring_log(workspace, lambda staging: ingest(path, staging)), settings=files,
+                   rooms=("pipelines",), outputs=outputs)  # fmt: skip
 
 
 def _prepare_samples(workspace: Workspace, record: StageRecord) -> None:
@@ -87,13 +100,20 @@ def _prepare_samples(workspace: Workspace, record: StageRecord) -> None:
     from pipelines.features import build_states
     from pipelines.samples import build_samples
 
-    record.run(
-        "features", lambda: build_states(workspace, spark.session()), settings={}, rooms=("pipelines",), after=("log",)
-    )
-    record.run(
-        "samples", lambda: build_samples(workspace, spark.session()), settings={}, rooms=("pipelines",), after=("log",)
-    )
+    def made(lake: Lake, specs: list[TableSpec]) -> dict[str, str]:
+        for spec in specs:
+            lake.files(spec)
+        return content_hashes(lake, specs)
+
+    record.run("features", lambda: build_states(workspace, spark.session()), settings={}, rooms=("pipelines",),
+               outputs=lambda: made(workspace.features, list(STATES.values())), after=("log",))  # fmt: skip
+    record.run("samples", lambda: build_samples(workspace, spark.session()), settings={}, rooms=("pipelines",),
+               outputs=lambda: made(workspace.samples, [SAMPLES]), after=("log",))  # fmt: skip
     spark.stop()
+
+
+def _versions(workspace: Workspace, *kinds: str) -> Callable[[], dict[str, str]]:
+    return lambda: {kind: workspace.artifacts.load(kind).version for kind in kinds}
 
 
 def _train(workspace: Workspace, record: StageRecord) -> None:
@@ -101,22 +121,20 @@ def _train(workspace: Workspace, record: StageRecord) -> None:
     from ranking.train import train_ranker
     from recall.train import train_recall
 
-    record.run("train-recall", lambda: train_recall(workspace), settings={}, rooms=("recall",), after=("log",))
-    record.run("train-prerank", lambda: train_prerank(workspace), settings={}, rooms=("ranking",), after=("samples",))
-    record.run(
-        "train-ranker",
-        lambda: train_ranker(workspace),
-        settings={},
-        rooms=("ranking", "distributed"),
-        after=("samples",),
-    )
+    record.run("train-recall", lambda: train_recall(workspace), settings={}, rooms=("recall",),
+               outputs=_versions(workspace, "recall"), after=("log",))  # fmt: skip
+    record.run("train-prerank", lambda: train_prerank(workspace), settings={}, rooms=("ranking",),
+               outputs=_versions(workspace, "prerank"), after=("samples",))  # fmt: skip
+    record.run("train-ranker", lambda: train_ranker(workspace), settings={}, rooms=("ranking", "distributed"),
+               outputs=_versions(workspace, "ranker"), after=("samples",))  # fmt: skip
 
 
 def _judge(workspace: Workspace, record: StageRecord) -> None:
     from simulator.replay import replay
 
     record.run("replay", lambda: replay(workspace), settings={}, rooms=("simulator", "serving", "recall", "ranking"),
-               after=("features", "samples", "train-recall", "train-prerank", "train-ranker"))  # fmt: skip
+               outputs=_versions(workspace, "value_model", "report"),
+               after=("log", "features", "samples", "train-recall", "train-prerank", "train-ranker"))  # fmt: skip
 
 
 def _publish(workspace: Workspace, redis_url: str, record: StageRecord) -> dict[str, Any]:

@@ -6,13 +6,14 @@ the one it was in; the next run reuses the former and does the latter again, and
 
 import time
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from contracts.errors import BadInput
-from contracts.files import canonical_json, hash_file, hash_value, read_json, write_atomically
+from contracts.files import canonical_json, hash_file, hash_value, read_record, write_atomically
 from contracts.progress import say, stage
 from contracts.workspace import Workspace
 
@@ -28,6 +29,16 @@ def code_hash(rooms: tuple[str, ...]) -> str:
     return hash_value(digests)
 
 
+@dataclass(frozen=True)
+class Kept:
+    """What lies on disk of a finished stage."""
+
+    fingerprint: str
+    report: dict[str, Any]
+    seconds: float
+    outputs: dict[str, str]
+
+
 class StageRecord:
     """`<workspace>/stages/<name>.json`: what each finished stage was made from, what it reported, how long it took."""
 
@@ -36,14 +47,19 @@ class StageRecord:
         self.fresh = fresh
         self.reports: dict[str, dict] = {}
         self.seconds: dict[str, float] = {}
+        self.made: dict[str, dict[str, str]] = {}
         self.reused: list[str] = []
 
     def run(self, name: str, work: Callable[[], dict], *, settings: dict[str, Any], rooms: tuple[str, ...],
-            after: tuple[str, ...] = ()) -> dict:  # fmt: skip
-        """The report of stage `name`: the kept one when nothing it depends on changed, else `work()`'s."""
-        fingerprint = hash_value([settings, code_hash(rooms), {parent: self._fingerprint(parent) for parent in after}])
+            outputs: Callable[[], dict[str, str]], after: tuple[str, ...] = ()) -> dict:  # fmt: skip
+        """The report of stage `name`: the kept one when nothing it depends on changed, else `work()`'s.
+
+        `outputs()`: hashes of what the stage makes, as it lies in the workspace now. A stage whose outputs are not those
+        it left (another command replaced them, or they are damaged) runs again, and so does all that was made of them.
+        """
+        fingerprint = hash_value([settings, code_hash(rooms), {parent: self.made[parent] for parent in after}])
         kept = self._read(name)
-        if not self.fresh and kept is not None and kept["fingerprint"] == fingerprint:
+        if not self.fresh and kept is not None and kept.fingerprint == fingerprint and kept.outputs == _present(outputs):
             say(f"= {name}: nothing it depends on changed, reused")
             self.reused.append(name)
         else:
@@ -51,17 +67,20 @@ class StageRecord:
             begun = time.perf_counter()
             with stage(name):
                 report = work()
-            kept = {"fingerprint": fingerprint, "report": report, "seconds": round(time.perf_counter() - begun, 2)}
-            write_atomically(self.folder / f"{name}.json", canonical_json(kept))
-        self.reports[name], self.seconds[name] = kept["report"], kept["seconds"]
-        return kept["report"]
+            kept = Kept(fingerprint, report, round(time.perf_counter() - begun, 2), outputs())
+            write_atomically(self.folder / f"{name}.json", canonical_json(asdict(kept)))
+        self.reports[name], self.seconds[name], self.made[name] = kept.report, kept.seconds, kept.outputs
+        return kept.report
 
-    def _read(self, name: str) -> dict | None:
+    def _read(self, name: str) -> Kept | None:
         try:
-            return read_json(self.folder / f"{name}.json")
+            return read_record(self.folder / f"{name}.json", Kept)
         except BadInput:
             return None
 
-    def _fingerprint(self, name: str) -> str:
-        kept = self._read(name)
-        return "" if kept is None else kept["fingerprint"]
+
+def _present(outputs: Callable[[], dict[str, str]]) -> dict[str, str] | None:
+    try:
+        return outputs()
+    except BadInput:
+        return None

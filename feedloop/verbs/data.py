@@ -8,6 +8,7 @@ import click
 from contracts.errors import BadInput
 from contracts.workspace import Workspace
 from feedloop.console import exclusive, verb
+from feedloop.log import bring_log
 
 
 @click.command("ingest")
@@ -21,7 +22,7 @@ def ingest_verb(workspace: Workspace, source: str, path: Path) -> dict[str, Any]
     if source not in SOURCES:
         raise BadInput(f"unknown source {source!r}; there are: {', '.join(SOURCES)}")
     with exclusive(workspace):
-        return SOURCES[source](path, workspace)
+        return bring_log(workspace, lambda staging: SOURCES[source](path, staging))
 
 
 @click.command("simulate")
@@ -30,20 +31,23 @@ def ingest_verb(workspace: Workspace, source: str, path: Path) -> dict[str, Any]
 @click.option("--seed", type=int, default=7, show_default=True, help="The same seed gives the same bytes.")
 @verb
 def simulate_verb(workspace: Workspace, **options: int) -> dict[str, Any]:
-    """Lets the behaviour environment write a log with positions and propensities into the lake."""
+    """Lets the behaviour environment write a log into the lake."""
     from simulator.environment import EnvironmentSettings, simulate
 
+    settings = EnvironmentSettings(**options)
+    settings.check()
     with exclusive(workspace):
-        return simulate(workspace, EnvironmentSettings(**options))
+        return bring_log(workspace, lambda staging: simulate(staging, settings))
 
 
 @click.command("features")
 @verb
 def features_verb(workspace: Workspace) -> dict[str, Any]:
-    """Spark: the state of every counter family, as replay and publish need it."""
+    """Spark: counter states for replay and publish."""
     from pipelines.features import build_states
     from pipelines.spark import session
 
+    workspace.dataset()
     with exclusive(workspace):
         return build_states(workspace, session())
 
@@ -51,9 +55,10 @@ def features_verb(workspace: Workspace) -> dict[str, Any]:
 @click.command("samples")
 @verb
 def samples_verb(workspace: Workspace) -> dict[str, Any]:
-    """Spark: one row per impression with features as of that moment and labels from closed windows."""
+    """Spark: one training row per impression, free of the future."""
     from pipelines.samples import build_samples
     from pipelines.spark import session
 
+    workspace.dataset()
     with exclusive(workspace):
         return build_samples(workspace, session())

@@ -31,6 +31,11 @@ def demo_verb(workspace: Workspace, users: int, days: int, seed: int, hetrec: Pa
     settings = LoopSettings(users=users, days=days, seed=seed)
     if hetrec is not None:
         settings = LoopSettings(source="hetrec-lastfm", path=hetrec)
+    if serve:
+        # Now rather than after minutes of work.
+        from serving.api import require_port
+
+        require_port("127.0.0.1", port)
     with exclusive(workspace):
         url = redis_of(workspace, redis_url)
         summary = run_loop(workspace, settings, url, fresh=fresh)
@@ -38,6 +43,6 @@ def demo_verb(workspace: Workspace, users: int, days: int, seed: int, hetrec: Pa
         from serving.api import serve as serve_feeds
 
         say(f"The report: {summary['report']}")
-        say(f"The feed: http://127.0.0.1:{port}/   (Ctrl-C ends it)")
+        say("Ctrl-C ends the feed; `feedloop stop` ends its Redis.")
         serve_feeds(workspace, url, host="127.0.0.1", port=port)
     return summary

@@ -1,10 +1,10 @@
-"""Verbs that judge and deliver policies: replay, publish, update, rollback, serve."""
+"""Verbs that judge and deliver policies: replay, publish, update, rollback, serve, stop."""
 
 from typing import Any
 
 import click
 
-from contracts.machine.redis_server import RedisSettings, ensure
+from contracts.machine.redis_server import RedisSettings, ensure, stop
 from contracts.workspace import Workspace
 from feedloop.console import exclusive, verb
 
@@ -13,14 +13,17 @@ redis_option = click.option("--redis-url", envvar="REDIS_URL", default="",
 
 
 def redis_of(workspace: Workspace, redis_url: str = "") -> str:
-    """The URL to use: the given one (which must answer), else that of the workspace's own server, started if need be."""
+    """The URL to use: the given one (which must answer), else that of the workspace's own server, started if need be.
+
+    Verbs that need a log look for it first, so that a mistyped folder gets no server.
+    """
     return ensure(workspace.run / "redis", RedisSettings(url=redis_url) if redis_url else None)
 
 
 @click.command("replay")
 @verb
 def replay_verb(workspace: Workspace) -> dict[str, Any]:
-    """Judges the policies on the logged test window; writes reports/replay.html and reports/replay.json."""
+    """Judges the policies on logged traffic; writes reports/replay.html."""
     from simulator.replay import replay
 
     with exclusive(workspace):
@@ -31,9 +34,10 @@ def replay_verb(workspace: Workspace) -> dict[str, Any]:
 @redis_option
 @verb
 def publish_verb(workspace: Workspace, redis_url: str) -> dict[str, Any]:
-    """Puts features, posts, graph and recall lists into Redis as one version, switched to at once."""
+    """Puts all that serving needs into Redis, as one version."""
     from serving.publish import publish
 
+    workspace.dataset()
     with exclusive(workspace):
         return publish(workspace, redis_of(workspace, redis_url))
 
@@ -42,12 +46,13 @@ def publish_verb(workspace: Workspace, redis_url: str) -> dict[str, Any]:
 @redis_option
 @verb
 def update_verb(workspace: Workspace, redis_url: str) -> dict[str, Any]:
-    """What was served and done since the log's end goes into the lake, the feature state and a fresh version."""
+    """Brings what was served and done since into lake, features and Redis."""
     from pipelines.features import build_states
     from pipelines.spark import session
     from serving.feedback import drain
     from serving.publish import publish
 
+    workspace.dataset()
     with exclusive(workspace):
         url = redis_of(workspace, redis_url)
         rows = drain(workspace, url)
@@ -64,8 +69,16 @@ def rollback_verb(workspace: Workspace, redis_url: str) -> dict[str, Any]:
     """Switches serving back to the version before the present one."""
     from serving.publish import rollback
 
+    workspace.dataset()
     with exclusive(workspace):
         return rollback(workspace, redis_of(workspace, redis_url))
+
+
+@click.command("stop")
+@verb
+def stop_verb(workspace: Workspace) -> dict[str, Any]:
+    """Ends the workspace's own Redis server; what it holds stays on disk for the next start."""
+    return {"stopped": stop(workspace.run / "redis")}
 
 
 @click.command("serve")
@@ -77,5 +90,6 @@ def serve_verb(workspace: Workspace, redis_url: str, host: str, port: int) -> di
     """The feed API and its page, until interrupted."""
     from serving.api import serve
 
+    workspace.dataset()
     serve(workspace, redis_of(workspace, redis_url), host=host, port=port)
     return {"served": f"http://{host}:{port}/"}

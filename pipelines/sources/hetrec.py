@@ -149,7 +149,7 @@ def _day_numbers(taggings: Columns) -> np.ndarray:
 def _day_number(year: int, month: int, day: int) -> int:
     try:
         return _epoch_day(date(year, month, day))
-    except ValueError:
+    except (ValueError, OverflowError):
         return NO_DATE
 
 

@@ -2,6 +2,6 @@
 
 from serving.api.app import create_app
 from serving.api.sample import sample_feed
-from serving.api.server import serve
+from serving.api.server import require_port, serve
 
-__all__ = ["create_app", "sample_feed", "serve"]
+__all__ = ["create_app", "require_port", "sample_feed", "serve"]

@@ -52,7 +52,7 @@ const verb = (item) => ({ share: "shared a post", quote: "quoted a post" })[item
 
 function engagementLine({ likes, comments, shares }) {
   const parts = [likes && plural(likes, "like"), comments && plural(comments, "comment"), shares && plural(shares, "share")].filter(Boolean);
-  return parts.length > 0 && el("p", { class: "engagement" }, parts.join(" · "));
+  return parts.length === 0 ? "" : el("p", { class: "engagement" }, parts.join(" · "));
 }
 
 /**

@@ -48,8 +48,10 @@ class EnvironmentSettings(BaseModel):
             raise BadInput(
                 f"users is {self.users}; the environment holds all of a log in memory and takes at most 10000"
             )
-        if self.days < 1:
-            raise BadInput(f"days is {self.days}; a log needs at least 1 day")
+        if not 1 <= self.days <= 1_000:
+            raise BadInput(f"days is {self.days}; a log has 1 to 1000 days")
+        if not 0 <= self.seed < 2**63:
+            raise BadInput(f"seed is {self.seed}; it must lie between 0 and 2**63 - 1")
         if not 0 <= self.warmup_days < self.days:
             raise BadInput(f"warmup_days is {self.warmup_days}; it must lie between 0 and days - 1 = {self.days - 1}")
         if not 1 <= self.slate_size <= self.pool_size:

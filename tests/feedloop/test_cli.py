@@ -32,6 +32,11 @@ def bad_calls(tmp_path: Path) -> dict[str, tuple[list[str], str]]:
         "negative users": (["simulate", "--users", "-3"], "-3"),
         "no users": (["simulate", "--users", "0"], "0"),
         "no days": (["simulate", "--days", "0"], "0"),
+        "more days than can be": (["simulate", "--days", "100000000"], "100000000"),
+        "a negative seed": (["simulate", "--seed", "-1"], "-1"),
+        "publish from an empty workspace": (["publish"], "feedloop simulate"),
+        "serve from an empty workspace": (["serve"], "feedloop simulate"),
+        "update of an empty workspace": (["update"], "feedloop simulate"),
         "a log too short for windows": (["simulate", "--users", "20", "--days", "2"], "warmup_days"),
         "an unknown source": (["ingest", "netflix", str(tmp_path)], "hetrec-lastfm"),
         "a folder that is not there": (["ingest", "hetrec-lastfm", str(tmp_path / "gone")], "gone"),
@@ -45,12 +50,12 @@ def bad_calls(tmp_path: Path) -> dict[str, tuple[list[str], str]]:
         "a layout that is none": (["train", "ranker", "--layout", "dp_replicate=two"], "two"),
         "a layout of another size": (["train", "ranker", "--nproc", "2", "--layout", "dp_replicate=3"], "3"),
         "a workspace that is a file": (["simulate", "--workspace", str(tmp_path / "a-file")], "a-file"),
-        "a dead Redis": (["publish", "--redis-url", "redis://127.0.0.1:1/0"], "127.0.0.1:1"),
-        "a Redis URL that is none": (["publish", "--redis-url", "nonsense"], "nonsense"),
+        "a dead Redis": (["demo", "--redis-url", "redis://127.0.0.1:1/0"], "127.0.0.1:1"),
+        "a Redis URL that is none": (["demo", "--redis-url", "nonsense"], "nonsense"),
     } | {
         "nothing to roll back to": (
-            ["rollback", "--workspace", str(tmp_path / "empty"), "--redis-url", "redis://127.0.0.1:1/0"],
-            "127.0.0.1:1",
+            ["rollback", "--workspace", str(tmp_path / "empty")],
+            "feedloop simulate",
         )
     }
 
@@ -73,8 +78,9 @@ def test_bad_input_is_one_sentence_exit_2_and_nothing_written(name, tmp_path):
 
 
 def test_an_unknown_option_is_exit_2():
-    assert call("simulate", "--user", "5").exit_code == 2
-    assert call("simulate", "--users", "many").exit_code == 2
+    for wrong in (["simulate", "--user", "5"], ["simulate", "--users", "many"], ["nosuch"], ["train", "nothing"]):
+        answer = call(*wrong, "--json")
+        assert answer.exit_code == 2 and json.loads(answer.stdout)["error"], answer.output
 
 
 def test_a_second_run_in_one_workspace_is_told_to_wait(tmp_path):
