@@ -34,14 +34,14 @@ class RowWiseTable(nn.Module):
         ids_U, place_N, times_U = ids_N.unique(return_inverse=True, return_counts=True)
         sent_R = torch.bincount(ids_U // self._block, minlength=self.group.size)
         send, receive = sent_R.tolist(), exchange_counts(sent_R, self.group).tolist()
-        asked_M2 = self.group.all_to_all(torch.stack([ids_U, times_U], 1), send, receive)
-        return exchange_rows(self._look_up(asked_M2), receive, send, self.group)[place_N]
+        ids_M = self.group.all_to_all(ids_U, send, receive)
+        times_M = None if self.admission is None else self.group.all_to_all(times_U, send, receive)
+        return exchange_rows(self._look_up(ids_M - self.held.start, times_M), receive, send, self.group)[place_N]
 
-    def _look_up(self, asked_M2: torch.Tensor) -> torch.Tensor:
-        rows_M = asked_M2[:, 0] - self.held.start
-        if self.admission is None:
+    def _look_up(self, rows_M: torch.Tensor, times_M: torch.Tensor | None) -> torch.Tensor:
+        if self.admission is None or times_M is None:
             return functional.embedding(rows_M, self.weight, sparse=True)
-        admitted_M = self.admission(rows_M, asked_M2[:, 1])
+        admitted_M = self.admission(rows_M, times_M)
         # Looking the others up and hiding them would give them (zero) gradients, and so optimizer state.
         found_AD = functional.embedding(rows_M[admitted_M], self.weight, sparse=True)
         zeros_MD = self.weight.new_zeros(len(rows_M), self.dim)

@@ -170,9 +170,9 @@ def bytes_of_a_look_up(rank: Rank) -> tuple[float, int]:
 
 
 def test_an_id_is_sent_once_and_its_vector_comes_back_once():
-    # Two different ids lie on either rank: rank 0 asks for two (id, count) pairs and answers two vectors of 8 float32,
+    # Two different ids lie on either rank: a rank asks for two ids of 8 bytes and answers two vectors of 8 float32,
     # then sends two gradients; before that one count of 8 bytes goes out.
-    assert on_ranks(bytes_of_a_look_up, (), 2) == [(8 + 2 * 16 + 2 * 32 + 2 * 32, 4)] * 2
+    assert on_ranks(bytes_of_a_look_up, (), 2) == [(8 + 2 * 8 + 2 * 32 + 2 * 32, 4)] * 2
 
 
 def test_the_starting_rows_do_not_depend_on_the_cut():
