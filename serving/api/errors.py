@@ -45,7 +45,8 @@ def invalid(errors: Sequence[Any]) -> str:
     first = errors[0]
     where = ".".join(str(part) for part in first["loc"] if part not in ("body", "query", "path"))
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-    message = first["msg"][0].lower() + first["msg"][1:]
+    said = first["msg"].removeprefix("Value error, ")
+    message = said[0].lower() + said[1:]
     return f"{where or 'the request'}: {message}{more}"
 
 

@@ -16,7 +16,9 @@ range, 503 Redis away or nothing published.
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from contracts.clock import DAY, SECOND
 
 ActionKind = Literal["view", "click", "like", "comment", "share", "dwell", "profile", "hide", "report"]
 BlockKind = Literal["block", "hide_their_posts", "deny_my_posts"]
@@ -26,6 +28,10 @@ ReasonCode = Literal[
     "friend_engaged", "close_friend", "special_care", "friend", "new_friend", "popular_near_you", "popular",
     "because_you_read", "your_topic", "explore",
 ]  # fmt: skip
+
+Id = Annotated[int, Field(ge=0, lt=2**63)]
+"""Whatever the log can hold as an id."""
+_LONGEST_LOOK_S = DAY // SECOND
 
 
 class Person(BaseModel):
@@ -118,23 +124,32 @@ class _Event(BaseModel):
     event_id: str = Field(
         min_length=1, max_length=64, description="Chosen by the client; a user's same id counts once."
     )
-    user_id: int = Field(description="Who acts.")
+    user_id: Id = Field(description="Who acts.")
 
 
 class ActionEvent(_Event):
     """Someone did something with a post. `hide` removes the post for good; `view` reports that it was looked at."""
 
     kind: ActionKind
-    post_id: int
-    request_id: int | None = Field(None, description="The feed that showed the post, where there was one.")
-    value: float | None = Field(None, ge=0, description="dwell: seconds; view: milliseconds looked at.")
+    post_id: Id
+    request_id: Id | None = Field(None, description="The feed that showed the post, where there was one.")
+    value: float | None = Field(
+        None, ge=0, allow_inf_nan=False, description="dwell: seconds; view: milliseconds looked at; a day at most."
+    )
+
+    @model_validator(mode="after")
+    def _within_a_day(self) -> "ActionEvent":
+        most = _LONGEST_LOOK_S * (1000 if self.kind == "view" else 1)
+        if self.value is not None and self.value > most:
+            raise ValueError(f"the value of a {self.kind} is {most} at most, which is one day")
+        return self
 
 
 class BlockEvent(_Event):
     """Ends or restores contact: block (both ways), hide_their_posts, deny_my_posts."""
 
     kind: Literal["block", "unblock"]
-    target_id: int
+    target_id: Id
     block_kind: BlockKind = "block"
 
 
@@ -143,17 +158,17 @@ class PostEvent(_Event):
 
     kind: Literal["post"]
     text: str = Field("", max_length=2000)
-    topic: int | None = Field(None, ge=0, description="Required unless it is a share or a quote.")
+    topic: int | None = Field(None, ge=0, lt=2**31, description="Required unless it is a share or a quote.")
     visibility: Literal["public", "friends", "list", "private"] = "friends"
-    audience: list[int] = Field(default_factory=list, max_length=1000, description="Who sees a post for a list.")
-    origin_post_id: int | None = None
+    audience: list[Id] = Field(default_factory=list, max_length=1000, description="Who sees a post for a list.")
+    origin_post_id: Id | None = None
 
 
 class DeletePostEvent(_Event):
     """Takes one's own post down."""
 
     kind: Literal["delete_post"]
-    post_id: int
+    post_id: Id
 
 
 Event = Annotated[ActionEvent | BlockEvent | PostEvent | DeletePostEvent, Field(discriminator="kind")]

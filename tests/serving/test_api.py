@@ -65,6 +65,11 @@ def send(api, **event) -> EventsAccepted:
     return EventsAccepted.model_validate(answer.json())
 
 
+def raw(api, content: str | bytes):
+    """The answer to a body as it is, since a client's JSON encoder refuses what an attacker can write by hand."""
+    return api.post("/v1/events", content=content, headers={"content-type": "application/json"})
+
+
 def test_pages_never_repeat_a_post_not_even_after_a_restart_or_a_publish(api, workspace, redis_url):
     seen = [ids(page(api, n=7)) for _ in range(3)]
     with TestClient(create_app(workspace, redis_url, feed_settings=UNHURRIED)) as again:
@@ -166,6 +171,36 @@ FAILURES = [
     ("POST", "/v1/events", {"events": [{"kind": "post", "event_id": "e", "user_id": 1, "text": "x"}]}, 422, "known topic"),
     ("POST", "/v1/events", {"events": [{"kind": "post", "event_id": "e", "user_id": 1, "topic": 1, "text": " "}]}, 422, "without text"),
 ]  # fmt: skip
+
+
+OUT_OF_RANGE = [
+    ('{"kind": "dwell", "post_id": 100, "value": 1e400', "value: input should be a finite number"),
+    ('{"kind": "dwell", "post_id": 100, "value": NaN', "value: input should be a finite number"),
+    ('{"kind": "dwell", "post_id": 100, "value": 86401', "the value of a dwell is 86400 at most"),
+    ('{"kind": "view", "post_id": 100, "value": 86400001', "the value of a view is 86400000 at most"),
+    ('{"kind": "dwell", "post_id": 100, "value": -1', "value: input should be greater than or equal to 0"),
+    (f'{{"kind": "click", "post_id": 100, "request_id": {2**63}', "request_id: input should be less than"),
+    (f'{{"kind": "click", "post_id": 100, "request_id": {2**64}', "request_id: input should be less than"),
+    ('{"kind": "click", "post_id": 100, "request_id": -1', "request_id: input should be greater than or equal to 0"),
+    (f'{{"kind": "click", "post_id": {2**64}', "post_id: input should be less than"),
+    (f'{{"kind": "delete_post", "post_id": {2**64}', "post_id: input should be less than"),
+    (f'{{"kind": "block", "target_id": {2**64}', "target_id: input should be less than"),
+    (f'{{"kind": "post", "text": "x", "topic": 1, "origin_post_id": {2**64}', "origin_post_id: input should be less"),
+    (f'{{"kind": "post", "text": "x", "topic": {2**31}', "topic: input should be less than"),
+    (f'{{"kind": "post", "text": "x", "topic": 1, "visibility": "list", "audience": [3, {2**63}]',
+     "audience.1: input should be less than"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("event", "sentence"), OUT_OF_RANGE)
+def test_a_number_that_the_log_cannot_hold_is_refused_in_a_sentence(api, event, sentence):
+    answer = raw(api, f'{{"events": [{event}, "event_id": "e", "user_id": 1}}]}}')
+    assert answer.status_code == 422 and sentence in answer.json()["error"]
+
+
+def test_the_user_of_an_event_has_an_id_that_the_log_can_hold(api):
+    answer = raw(api, f'{{"events": [{{"kind": "click", "post_id": 100, "event_id": "e", "user_id": {2**64}}}]}}')
+    assert answer.status_code == 422 and "user_id: input should be less than" in answer.json()["error"]
 
 
 @pytest.mark.parametrize(("method", "path", "body", "status", "sentence"), FAILURES)
