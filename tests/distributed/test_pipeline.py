@@ -15,6 +15,7 @@ from distributed.pipeline import run_pipeline, stage_layers, stages_of, sum_tied
 from distributed.pipeline.stage import StageWork
 from distributed.planner.errors import PlanError
 from distributed.planner.schedules import build_schedule
+from distributed.planner.timeline import svg
 from tests.distributed.pool import pool
 
 
@@ -144,7 +145,7 @@ def piped(rank: Rank, cases: list[Case]) -> list[dict]:
             "loss": result.loss_sum, "layers": [len(runs[index]) for index in held],
             "gradients": {name: p.grad for name, p in names(made).items() if id(p) in own and p.grad is not None},
             "order": [event.ops for event in result.events] == [(op,) for slot in schedule.orders[group.index] for op in slot],
-            "held": result.held, "deferred": result.deferred, "bubble": timeline.bubble_rate,
+            "held": result.held, "deferred": result.deferred, "bubble": timeline.bubble_rate, "drawn": svg(timeline).count("<rect"),
             "ends_after_start": all(e.end >= e.start for rank_events in timeline.events for e in rank_events),
         })  # fmt: skip
     return results
@@ -180,7 +181,7 @@ def test_every_gradient_is_that_of_a_plain_backward_under_every_schedule(ranks: 
         assert apart(results, case.sizes) < 1e-9, case
         assert all(found["order"] and found["ends_after_start"] for found in results), case
         assert sum(sum(found["layers"]) for found in results) == len(COSTS)
-        assert all(0 <= found["bubble"] < 1 for found in results)
+        assert all(0 <= found["bubble"] < 1 and found["drawn"] >= 2 * len(case.sizes) * ranks for found in results)
         copies = [found["gradients"]["words"] for found in results if "words" in found["gradients"]]
         assert all(torch.equal(copies[0], copy) for copy in copies), f"tied copies differ under {case}"
 
