@@ -2,6 +2,8 @@
 
 import os
 import sys
+import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -11,6 +13,9 @@ from contracts.machine import java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+_LOGGING = Path(__file__).with_name("log4j2.properties")
 
 
 class SparkSettings(BaseSettings):
@@ -50,7 +55,7 @@ def session(app: str = "feedloop", settings: SparkSettings | None = None) -> "Sp
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.memory": settings.driver_memory,
         # The deep plans of many joins overflow the JVM's default stack.
-        "spark.driver.extraJavaOptions": f"-Xss16m {settings.java_options}".strip(),
+        "spark.driver.extraJavaOptions": f"-Xss16m -Dlog4j2.configurationFile={_LOGGING.as_uri()} {settings.java_options}".strip(),
         "spark.driver.maxResultSize": "0",
         "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
         "spark.sql.adaptive.enabled": "true",
@@ -64,7 +69,10 @@ def session(app: str = "feedloop", settings: SparkSettings | None = None) -> "Sp
         "spark.log.level": "ERROR",
     }
     if settings.master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         options |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    # The pandas that is pinned was run with this Spark; the parts used here work.
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     builder = SparkSession.builder.master(settings.master).appName(app)
     for name, value in options.items():
         builder = builder.config(name, value)

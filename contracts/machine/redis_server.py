@@ -298,7 +298,8 @@ def _running(folder: Path) -> tuple[int, int] | None:
     while _alive(state["pid"]) and time.monotonic() < give_up_at:
         answered = _process_id(state["port"])
         if answered is not None:
-            return (state["pid"], state["port"]) if answered == state["pid"] else None
+            mine = answered == state["pid"] and _folder_of(state["port"]) == folder.resolve()
+            return (state["pid"], state["port"]) if mine else None
         if _is_free(state["port"]):
             return None
         time.sleep(_POLL_S)
@@ -314,6 +315,15 @@ def _process_id(port: int) -> int | None:
     except (redis.RedisError, OSError):
         return None
     return int(info["process_id"])
+
+
+def _folder_of(port: int) -> Path | None:
+    """Where the server on `port` keeps its data: a copied workspace must not take the original's server for its own."""
+    try:
+        with contextlib.closing(redis.Redis(port=port, socket_timeout=5, retry=_ONCE, decode_responses=True)) as client:
+            return Path(client.config_get("dir")["dir"]).resolve()
+    except (redis.RedisError, OSError, KeyError):
+        return None
 
 
 def _alive(pid: int) -> bool:
