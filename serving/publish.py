@@ -38,7 +38,7 @@ def publish(workspace: Workspace, redis_url: str, settings: PublishSettings | No
     """Writes a whole new version beside the one in force, catches up with live events, and switches.
 
     Killed at any moment it leaves the old version in force; the next publish sweeps what it left. `BadInput` when the
-    workspace lacks the log or its features, or Redis does not answer.
+    workspace lacks the log or its features, a model's files are not those that training wrote, or Redis does not answer.
     """
     settings = settings or PublishSettings()
     client = connect(redis_url, timeout_s=60.0)
@@ -64,7 +64,7 @@ def publish(workspace: Workspace, redis_url: str, settings: PublishSettings | No
 def rollback(workspace: Workspace, redis_url: str) -> dict[str, Any]:
     """Puts the version before the present one in force again, live events since then included; twice is back again.
 
-    `BadInput` when there is none, or its models are no longer in the workspace.
+    `BadInput` when there is none, or its models are no longer in the workspace as they were.
     """
     client = connect(redis_url, timeout_s=60.0)
     with answering(), PublisherLock(client, uuid.uuid4().hex, PublishSettings().lock_s):
@@ -73,7 +73,7 @@ def rollback(workspace: Workspace, redis_url: str) -> dict[str, Any]:
             raise BadInput(f"there is no version before {current or 'the first'} to go back to")
         meta = read_meta(client, previous)
         for kind, version in meta.artifacts.items():
-            workspace.artifacts.load(kind, version)
+            workspace.artifacts.verify(workspace.artifacts.load(kind, version))
         applied, _ = switch_to(client, meta, holds_until(client, previous))
     return {"version": previous, "before": current, "live_events_applied": applied}
 
@@ -82,6 +82,7 @@ def _new_version(workspace: Workspace, client: redis.Redis) -> Meta:
     dataset = workspace.dataset()
     artifacts = {kind: workspace.artifacts.load(kind) for kind in KINDS if workspace.artifacts.versions(kind)}
     for kind, artifact in artifacts.items():
+        workspace.artifacts.verify(artifact)
         if artifact.feature_version not in (None, FEATURE_VERSION):
             raise BadInput(
                 f"{kind} {artifact.version} was trained with feature version {artifact.feature_version}, "

@@ -45,7 +45,8 @@ def log_identity(dataset: Dataset) -> str:
 
 def write_meta(client: redis.Redis, meta: Meta) -> None:
     """Stores what the version is made of."""
-    client.hset(meta_key(meta.version), mapping={"record": orjson.dumps(asdict(meta)), "holds_until": FIRST})
+    record = orjson.dumps(asdict(meta))
+    client.hset(meta_key(meta.version), mapping={"record": record, "log": meta.log_id, "holds_until": FIRST})
 
 
 def read_meta(client: redis.Redis, version: str) -> Meta:
@@ -101,7 +102,7 @@ def switch_to(client: redis.Redis, meta: Meta, after: str) -> tuple[int, int]:
 
 
 def holds_until(client: redis.Redis, version: str) -> str:
-    """The stream id up to which a version that is no longer in force holds all events."""
+    """The stream id up to which a version that was in force holds all events."""
     with answering():
         held = client.hget(meta_key(version), "holds_until")
     return held.decode() if held else FIRST

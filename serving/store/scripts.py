@@ -81,15 +81,31 @@ return 1
 COMMIT = (
     MUTATE
     + """
--- One event: counted once, applied to the version in force, and appended to the stream, or nothing of it.
+-- One event: counted once, appended to the stream, and applied to the version in force and to the one before it, which a
+-- server may still read and a rollback goes back to; or nothing of it. A version of another log is left as it is, and so
+-- is an earlier one that lacks events before this one: what it lacks is replayed when it comes into force again.
 -- KEYS: pointer, stream, done key. ARGV: root, msgpack of live prefixes, msgpack of mutations, seconds that the done key
 -- lives, identity of the log, known_at, payload
-local version = redis.call('HGET', KEYS[1], 'current')
-if not version then return redis.error_reply('NOTHINGPUBLISHED nothing is published') end
+local versions = redis.call('HMGET', KEYS[1], 'current', 'previous')
+if not versions[1] then return redis.error_reply('NOTHINGPUBLISHED nothing is published') end
 if redis.call('EXISTS', KEYS[3]) == 1 then return 0 end
-mutate(cmsgpack.unpack(ARGV[3]), placed(ARGV[1], version, cmsgpack.unpack(ARGV[2])))
-redis.call('XADD', KEYS[2], '*', 'log', ARGV[5], 'known_at', ARGV[6], 'event', ARGV[7])
+local last = redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)
+local last_id = last[1] and last[1][1] or '0-0'
+local whole = {}
+for rank, version in ipairs({versions[1], versions[2] or nil}) do
+  local meta = ARGV[1] .. version .. ':meta'
+  local holds_until, log = unpack(redis.call('HMGET', meta, 'holds_until', 'log'))
+  if rank == 1 or holds_until == last_id then
+    whole[#whole + 1] = {version, meta, not log or log == ARGV[5]}
+  end
+end
+local mutations, live_prefixes = cmsgpack.unpack(ARGV[3]), cmsgpack.unpack(ARGV[2])
+local id = redis.call('XADD', KEYS[2], '*', 'log', ARGV[5], 'known_at', ARGV[6], 'event', ARGV[7])
 redis.call('SET', KEYS[3], '1', 'EX', ARGV[4])
+for _, one in ipairs(whole) do
+  if one[3] then mutate(mutations, placed(ARGV[1], one[1], live_prefixes)) end
+  redis.call('HSET', one[2], 'holds_until', id)
+end
 return 1
 """
 )
