@@ -55,4 +55,7 @@ class ApiSettings(BaseSettings):
     threads: int = Field(16, ge=1, description="Threads that stages with a deadline run in.")
     redis_timeout_s: float = Field(2.0, gt=0, description="Seconds after which a call of Redis counts as failed.")
     poll_s: float = Field(1.0, gt=0, description="Seconds between looks for a newly published version.")
+    behind_s: float = Field(
+        5.0, ge=0, description="Seconds that another version than the published one may be served and count as ready."
+    )
     feed_log_entries: int = Field(200_000, ge=1, description="Entries that the feed log in Redis keeps, about.")

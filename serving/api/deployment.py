@@ -2,6 +2,7 @@
 
 import sys
 import threading
+import time
 import traceback
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
@@ -121,6 +122,7 @@ class Deployments:
         self._client, self._settings = client, settings
         self._deployment: Deployment | None = None
         self._failure: StoreDown | None = None
+        self._behind: tuple[str, float] | None = None
         self._stop = threading.Event()
         self._turn = threading.Lock()
         self._thread = threading.Thread(target=self._keep_current, name="deployments", daemon=True)
@@ -144,17 +146,34 @@ class Deployments:
         return self._deployment
 
     def ready(self) -> Deployment:
-        """As `current`, after Redis has answered and confirmed a version in force."""
-        version_in_force(self._client)
-        return self.current()
+        """As `current`, after Redis has answered and confirmed that what is served is what was published.
+
+        While a new version loads, the one before counts for `behind_s` seconds; then `StoreDown` names both.
+        """
+        version = version_in_force(self._client)
+        deployment = self.current()
+        behind_s = self._behind_s(version)
+        if behind_s is not None and behind_s >= self._settings.behind_s:
+            why = f": {self._failure}" if self._failure is not None else ""
+            raise StoreDown(f"version {version} is published, but {deployment.meta.version} is served{why}")
+        return deployment
+
+    def _behind_s(self, version: str) -> float | None:
+        """Seconds since `version` was first seen in force while another was served; None when it is served."""
+        if self._deployment is None or self._deployment.meta.version == version:
+            self._behind = None
+            return None
+        if self._behind is None or self._behind[0] != version:
+            self._behind = version, time.monotonic()
+        return time.monotonic() - self._behind[1]
 
     def _keep_current(self) -> None:
         while not self._stop.wait(self._settings.poll_s):
-            self._look()
-            deployment = self._deployment
+            # Nothing may end this thread: without it no new version and no new post would ever be served.
             try:
-                if deployment is not None:
-                    deployment.follow(self._client)
+                self._look()
+                if self._deployment is not None:
+                    self._deployment.follow(self._client)
             except StoreDown:
                 pass  # the next turn tries again; requests say so meanwhile
             except Exception:
@@ -165,7 +184,7 @@ class Deployments:
         with self._turn:
             try:
                 version = version_in_force(self._client)
-                if self._deployment is None or self._deployment.meta.version != version:
+                if self._deployment is None or self._behind_s(version) is not None:
                     workspace, client, executor, settings, feed_settings = self._parts
                     self._deployment = deploy(workspace, client, version, executor, settings, feed_settings)
                     say(f"serving version {version}")
@@ -173,5 +192,15 @@ class Deployments:
             except StoreDown as error:
                 self._failure = error
             except BadInput as error:
-                self._failure = StoreDown(str(error))
-                say(f"the published version cannot be served: {error}")
+                self._fail(str(error))
+            except Exception as error:  # whatever a broken model raises, the version before goes on serving
+                if self._fail(f"loading it failed with {type(error).__name__}"):
+                    traceback.print_exc(file=sys.stderr)
+
+    def _fail(self, sentence: str) -> bool:
+        """Remembers why the published version cannot be served; False when that was known already."""
+        new = self._failure is None or str(self._failure) != sentence
+        self._failure = StoreDown(sentence)
+        if new:
+            say(f"the published version cannot be served: {sentence}")
+        return new
