@@ -81,9 +81,10 @@ class ArtifactStore:
             record = {name: value for name, value in artifact.__dict__.items() if name != "path"}
             write_atomically(building / "manifest.json", canonical_json(record))
             final = home / artifact.version
-            if final.exists():
+            if final.exists() and self._is_whole(kind, artifact.version):
                 shutil.rmtree(building)
             else:
+                shutil.rmtree(final, ignore_errors=True)
                 building.rename(final)
                 sync_directory(home)
             artifact.path = final
@@ -115,6 +116,13 @@ class ArtifactStore:
         artifact = read_record(path / "manifest.json", _Recorded).at(path)
         self.verify(artifact)
         return artifact
+
+    def _is_whole(self, kind: str, version: str) -> bool:
+        try:
+            self.load(kind, version)
+        except BadInput:
+            return False
+        return True
 
     def verify(self, artifact: Artifact) -> None:
         """`BadInput` that names the first file whose bytes are not those of the manifest."""

@@ -50,7 +50,9 @@ def check_made_of(manifest: TableManifest, lake: "Lake", specs: Iterable[TableSp
     now = content_hashes(lake, specs)
     changed = [name for name, digest in now.items() if manifest.parents.get(name, digest) != digest]
     if changed:
-        raise BadInput(f"{manifest.name} was made before table {', '.join(changed)} changed: run `feedloop {step}` again")
+        raise BadInput(
+            f"{manifest.name} was made before table {', '.join(changed)} changed: run `feedloop {step}` again"
+        )
 
 
 def conform(table: pa.Table, spec: TableSpec) -> pa.Table:
@@ -106,7 +108,7 @@ class Lake:
             content = sink.getvalue()
             digest = hash_bytes(content)
             path = folder / f"dt={day}" / f"{digest[:32]}.parquet"
-            if not path.is_file():
+            if not path.is_file() or hash_file(path) != digest:
                 write_atomically(path, content)
             days[str(day)] = {"file": f"dt={day}/{path.name}", "rows": rows.num_rows, "hash": digest}
         days = dict(sorted(days.items()))

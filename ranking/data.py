@@ -16,7 +16,9 @@ import pyarrow.compute as pc
 from contracts.dataset import Dataset
 from contracts.errors import BadInput
 from contracts.features import FEATURE_NAMES, FEATURE_VERSION, assemble
+from contracts.lake import check_made_of
 from contracts.samples import SAMPLES
+from contracts.tables import TABLES
 from contracts.tasks import TASK_NAMES, TASKS
 from contracts.workspace import Workspace
 
@@ -61,6 +63,7 @@ def check_samples(workspace: Workspace) -> Dataset:
     """The dataset of samples that can be trained on; `BadInput` where they are of another feature version or the split
     is not the time split of the log."""
     manifest = workspace.samples.manifest(SAMPLES)
+    check_made_of(manifest, workspace.lake, TABLES.values(), "samples")
     version = manifest.parents.get("feature_version")
     if version != FEATURE_VERSION:
         raise BadInput(

@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 from contracts.clock import to_datetime
 from contracts.errors import BadInput
 from contracts.features import FAMILIES
-from contracts.lake import Lake
+from contracts.lake import Lake, check_made_of
 from contracts.states import STATES
-from contracts.tables import ACTIONS, BLOCKS, FRIENDSHIPS, IMPRESSIONS, POSTS, SUBJECTS, TOPICS
+from contracts.tables import ACTIONS, BLOCKS, FRIENDSHIPS, IMPRESSIONS, POSTS, SUBJECTS, TABLES, TOPICS
 from contracts.tasks import ENGAGEMENTS
 from contracts.workspace import Workspace
 from serving.changes import BLOCK_CODE, INCOMING
@@ -103,6 +103,8 @@ def _history(build: Build) -> Iterator[tuple[str, Items]]:
 
 def _states(build: Build, name: str) -> Items:
     family, spec = FAMILIES[name], STATES[name]
+    if build.workspace.features.exists(spec):
+        check_made_of(build.workspace.features.manifest(spec), build.workspace.lake, TABLES.values(), "features")
     states = build.workspace.features.read(spec, start=build.as_of, end=build.as_of + 1)
     # An author's posts count, so no author state although there are posts means that nothing was built for this moment.
     if (

@@ -4,7 +4,11 @@ from typing import Any
 
 import click
 
+from contracts.errors import BadInput
+from contracts.lake import check_made_of
 from contracts.machine.redis_server import RedisSettings, ensure, stop
+from contracts.states import STATES
+from contracts.tables import TABLES
 from contracts.workspace import Workspace
 from feedloop.console import exclusive, verb
 
@@ -56,10 +60,20 @@ def update_verb(workspace: Workspace, redis_url: str) -> dict[str, Any]:
     with exclusive(workspace):
         url = redis_of(workspace, redis_url)
         rows = drain(workspace, url)
-        if not any(rows.values()):
+        if not any(rows.values()) and _features_are_current(workspace):
             return {"rows": rows, "published": None}
         build_states(workspace, session())
         return {"rows": rows, "published": publish(workspace, url)}
+
+
+def _features_are_current(workspace: Workspace) -> bool:
+    """False also after an update that was killed between the lake and the feature state."""
+    try:
+        for spec in STATES.values():
+            check_made_of(workspace.features.manifest(spec), workspace.lake, TABLES.values(), "features")
+    except BadInput:
+        return False
+    return True
 
 
 @click.command("rollback")

@@ -3,8 +3,10 @@
 from dataclasses import dataclass, replace
 
 from contracts.errors import BadInput
+from contracts.lake import check_made_of
 from contracts.samples import SAMPLES
 from contracts.splits import TimeSplit
+from contracts.tables import TABLES
 from contracts.workspace import Workspace
 from ranking.scorers import PrerankScorer, RankerScorer
 from serving.feed import Models, ValueModel, load_models
@@ -31,7 +33,9 @@ def load_trained(workspace: Workspace, split: TimeSplit) -> TrainedModels:
         raise BadInput("there is no prerank model to judge: run `feedloop train prerank` first")
     if not isinstance(served.ranker, RankerScorer):
         raise BadInput("there is no ranker model to judge: run `feedloop train ranker` first")
-    samples_hash = workspace.samples.manifest(SAMPLES).content_hash
+    samples = workspace.samples.manifest(SAMPLES)
+    check_made_of(samples, workspace.lake, TABLES.values(), "samples")
+    samples_hash = samples.content_hash
     for kind in ("prerank", "ranker"):
         check_model(workspace.artifacts.load(kind), samples_hash, split.test[0])
     return TrainedModels(served, served.prerank, served.ranker)
