@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from benchmarks import planner_rows as published
 from benchmarks.claims import Claim, Result, run
 from distributed.planner.automatic import automatic_schedule
+from distributed.planner.descriptions import load_model
 from distributed.planner.estimate import Estimate, Estimator
 from distributed.planner.layout import Layout, divisors, objections, parse_layout
 from distributed.planner.machines import load_cluster
 from distributed.planner.memory import Precision, StageMemory, stage_memory, zero_states
-from distributed.planner.models import Model, gpt, load_model
+from distributed.planner.models import Model, gpt
 from distributed.planner.schedules import build_schedule
 from distributed.planner.search import search
 from distributed.planner.simulate import StageCost, closed_bubble_s, simulate

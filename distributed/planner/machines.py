@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from distributed.planner.descriptions import build, read_description
 from distributed.planner.errors import PlanError
-from distributed.planner.models import build, read_description
 
 TABLE = Path(__file__).parent / "machines.toml"
 
@@ -28,6 +28,13 @@ class Level:
     gb_per_s: float
     alpha_us: float
     efficiency: float = 0.8
+
+    def __post_init__(self) -> None:
+        if self.ranks < 0 or self.gb_per_s <= 0 or self.alpha_us < 0 or self.efficiency <= 0:
+            raise PlanError(
+                f"level {self.name}: {self.ranks} ranks, {self.gb_per_s} GB/s, {self.alpha_us} us, efficiency {self.efficiency}: "
+                "bandwidth and efficiency must be above 0, the others not below"
+            )
 
     @property
     def bytes_per_s(self) -> float:
@@ -52,6 +59,10 @@ class Efficiency:
     dp_overlap: float
     pp_overlap: float
 
+    def __post_init__(self) -> None:
+        if min(self.matmul, self.memory, self.attention) <= 0 or self.half_size < 0:
+            raise PlanError("efficiencies of matmul, memory and attention must be above 0, half_size not below")
+
 
 @dataclass(frozen=True)
 class Cluster:
@@ -71,6 +82,12 @@ class Cluster:
     def __post_init__(self) -> None:
         if self.gpus < 1:
             raise PlanError(f"cluster {self.name} has {self.gpus} accelerators; at least 1 is needed")
+        if not any(dtype in self.tflops for dtype in ("bf16", "fp16", "fp32")) or min(self.tflops.values()) <= 0:
+            raise PlanError(f"cluster {self.name}: tflops is {self.tflops}; bf16, fp16 or fp32 above 0 is needed")
+        if min(self.memory_gib, self.memory_gb_per_s) <= 0:
+            raise PlanError(
+                f"cluster {self.name}: memory of {self.memory_gib} GiB at {self.memory_gb_per_s} GB/s cannot be"
+            )
         if self.levels[-1].ranks and self.gpus > self.levels[-1].ranks:
             raise PlanError(
                 f"cluster {self.name} joins at most {self.levels[-1].ranks} accelerators, {self.gpus} were asked for"
@@ -107,12 +124,16 @@ def cluster_from(values: dict[str, Any], gpus: int | None, where: str) -> Cluste
         if base not in table:
             raise PlanError(f"{where}: no machine {base!r}; known: {', '.join(table)}")
         values = {**table[base], **values}
+    if not all(isinstance(level, dict) for level in values.get("levels", ())) or not isinstance(
+        values.get("efficiency", {}), dict
+    ):
+        raise PlanError(f"{where}: levels is a list of objects, efficiency an object")
     levels = tuple(build(Level, level, f"{where}, levels") for level in values.get("levels", ()))
     if not levels:
         raise PlanError(f"{where}: a cluster needs at least one level")
     values["levels"] = levels
     values["efficiency"] = build(Efficiency, values.get("efficiency", {}), f"{where}, efficiency")
-    values["gpus"] = gpus or values.get("gpus") or levels[0].ranks or 1
+    values["gpus"] = values.get("gpus", levels[0].ranks or 1) if gpus is None else gpus
     return build(Cluster, {"name": where, "sources": {}, **values}, where)
 
 

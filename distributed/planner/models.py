@@ -5,18 +5,11 @@ One description covers a transformer (grouped-query attention, gated feed-forwar
 V = vocabulary, f = feed-forward width, all in elements; one sample is one sequence.
 """
 
-import dataclasses
-import json
-import tomllib
-import typing
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from distributed.planner.errors import PlanError
-
-ZOO = Path(__file__).parent / "models.toml"
 
 
 @dataclass(frozen=True)
@@ -33,6 +26,12 @@ class Experts:
     every: int = 1
     capacity_factor: float = 0.0
 
+    def __post_init__(self) -> None:
+        if min(self.count, self.top_k, self.ffn, self.every) < 1 or self.top_k > self.count or self.shared_ffn < 0:
+            raise PlanError(
+                f"{self.top_k} of {self.count} experts of width {self.ffn} in every {self.every} layers cannot be"
+            )
+
 
 @dataclass(frozen=True)
 class Table:
@@ -43,6 +42,12 @@ class Table:
     dim: int
     lookups: int = 1
 
+    def __post_init__(self) -> None:
+        if min(self.rows, self.dim, self.lookups) < 1:
+            raise PlanError(
+                f"table {self.name}: rows {self.rows}, dim {self.dim} and lookups {self.lookups} must be at least 1"
+            )
+
 
 @dataclass(frozen=True)
 class Mlp:
@@ -51,6 +56,12 @@ class Mlp:
     name: str
     widths: tuple[int, ...]
     copies: int = 1
+
+    def __post_init__(self) -> None:
+        if len(self.widths) < 2 or min(self.widths) < 0 or self.copies < 1:
+            raise PlanError(
+                f"MLP {self.name}: {self.copies} copies of widths {list(self.widths)}; two widths are needed at least"
+            )
 
     @property
     def weights(self) -> int:
@@ -95,6 +106,8 @@ class Model:
             raise PlanError(
                 f"model {self.name}: hidden {self.hidden}, heads {self.heads} and sequence {self.sequence} must be at least 1"
             )
+        if min(self.vocab, self.kv_heads, self.head_dim, self.ffn) < 0 or self.sequence < 1:
+            raise PlanError(f"model {self.name}: a size is below zero")
         if self.layers and not self.head_dim and self.hidden % self.heads:
             raise PlanError(f"model {self.name}: hidden {self.hidden} is not a multiple of {self.heads} heads")
         if self.layers and self.heads % self.key_heads:
@@ -230,61 +243,3 @@ def gpt(name: str, layers: int, hidden: int, heads: int, sequence: int, vocab: i
     """A GPT as Megatron-LM publishes them: biases, tied embeddings, learned positions, dropout, no flash attention."""
     settings: dict[str, Any] = {"biases": True, "tied": True, "learned_positions": True, "flash": False, "dropout": True}  # fmt: skip
     return Model(name, layers, hidden, heads, sequence, vocab, **{**settings, **more})
-
-
-def build(kind: type, values: dict[str, Any], where: str) -> Any:
-    known = {field.name for field in fields(kind)}
-    unknown = set(values) - known
-    if unknown:
-        raise PlanError(f"{where}: unknown {', '.join(sorted(unknown))}; known: {', '.join(sorted(known))}")
-    hints = typing.get_type_hints(kind)
-    for name, value in values.items():
-        if hints[name] in (int, bool, float, str) and not isinstance(
-            value, (int, float) if hints[name] is float else hints[name]
-        ):
-            raise PlanError(f"{where}: {name} is {value!r}, which is not of type {hints[name].__name__}")
-    try:
-        return kind(**values)
-    except TypeError as error:
-        raise PlanError(f"{where}: {error}") from None
-
-
-def model_from(values: dict[str, Any], where: str) -> Model:
-    """The model of a parsed JSON or TOML object; `PlanError` names the unknown or missing key."""
-    values = dict(values)
-    if values.get("experts"):
-        values["experts"] = build(Experts, values["experts"], f"{where}, experts")
-    values["tables"] = tuple(build(Table, table, f"{where}, tables") for table in values.get("tables", ()))
-    mlps = [{**mlp, "widths": tuple(mlp.get("widths", ()))} for mlp in values.get("mlps", ())]
-    values["mlps"] = tuple(build(Mlp, mlp, f"{where}, mlps") for mlp in mlps)
-    return build(Model, values, where)
-
-
-def read_description(path: Path) -> dict[str, Any]:
-    """A JSON or TOML file as an object."""
-    try:
-        text = path.read_text()
-        return json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    except OSError as error:
-        raise PlanError(f"{path} cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise PlanError(f"{path} is neither valid JSON nor valid TOML: {error}") from None
-
-
-def known_models() -> dict[str, Model]:
-    """The shipped models by name."""
-    found = tomllib.loads(ZOO.read_text())
-    return {name: model_from({"name": name, **values}, f"{ZOO.name}, {name}") for name, values in found.items()}
-
-
-def load_model(name: str, sequence: int | None = None) -> Model:
-    """A shipped model by name, or one from a .json or .toml file; `sequence` replaces the described length."""
-    if name.endswith((".json", ".toml")):
-        values = read_description(Path(name))
-        model = model_from({"name": Path(name).stem, **values}, name)
-    else:
-        models = known_models()
-        if name not in models:
-            raise PlanError(f"no model {name!r}; known: {', '.join(models)}, or a path to a .json or .toml file")
-        model = models[name]
-    return dataclasses.replace(model, sequence=sequence) if sequence else model

@@ -47,7 +47,7 @@ class PassTimes:
 
 def matmul_s(rows: float, inner: float, columns: float, cluster: Cluster, dtype: str) -> float:
     """Seconds of (rows, inner) x (inner, columns): the slower of arithmetic on the efficiency curve and of memory."""
-    if rows <= 0:
+    if min(rows, inner, columns) <= 0:
         return 0.0
     e = cluster.efficiency
     share = e.matmul / (1 + e.half_size * (1 / rows + 1 / inner + 1 / columns))

@@ -3,9 +3,9 @@
 import pytest
 
 from distributed.mesh import ModelSizes, ParallelLayout, problems
+from distributed.planner.descriptions import load_model
 from distributed.planner.groups import axis_groups
 from distributed.planner.layout import Layout, meshes, objections, parse_layout
-from distributed.planner.models import load_model
 
 LLAMA = load_model("llama3-70b")
 SIZES = ModelSizes(64, 8, 80, 128256, 28672, 8192)

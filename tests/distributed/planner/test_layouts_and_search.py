@@ -9,13 +9,13 @@ import pytest
 from distributed.planner.answer import Question, answer, default_batch
 from distributed.planner.balance import dearest, partition
 from distributed.planner.collectives import bytes_sent, collective_s, spread
+from distributed.planner.descriptions import load_model
 from distributed.planner.errors import PlanError
 from distributed.planner.estimate import Estimator
 from distributed.planner.groups import axis_groups, nodes_of
 from distributed.planner.layout import Layout, meshes, objections, parse_layout
 from distributed.planner.ledger import bytes_by_axis, ledger
 from distributed.planner.machines import load_cluster
-from distributed.planner.models import load_model
 from distributed.planner.page import page, trace_json
 from distributed.planner.search import limits_from, search, why_not
 

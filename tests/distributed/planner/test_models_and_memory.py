@@ -2,6 +2,7 @@
 
 import pytest
 
+from distributed.planner.descriptions import known_models, load_model, model_from
 from distributed.planner.errors import PlanError
 from distributed.planner.layout import RECOMPUTE, Layout
 from distributed.planner.machines import cluster_from, known_machines, load_cluster
@@ -13,7 +14,7 @@ from distributed.planner.memory import (
     stage_parameters,
     zero_states,
 )
-from distributed.planner.models import gpt, known_models, load_model, model_from
+from distributed.planner.models import gpt
 
 GPT_22B = gpt("22b", 48, 6144, 64, 2048, 51200)
 

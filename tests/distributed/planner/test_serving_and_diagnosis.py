@@ -7,11 +7,11 @@ import torch
 from click.testing import CliRunner
 from torch import nn
 
+from distributed.planner.descriptions import load_model
 from distributed.planner.diagnosis import diagnose, from_trace, read_step_log
 from distributed.planner.errors import PlanError
 from distributed.planner.from_module import model_from_module
 from distributed.planner.machines import load_cluster
-from distributed.planner.models import load_model
 from distributed.planner.serving import Traffic, advise, serving_plans
 from feedloop.cli import main
 

@@ -53,3 +53,28 @@ def test_a_model_and_a_cluster_from_files_are_planned(tmp_path):
     )
     report = json.loads(done.stdout)
     assert report["cluster"]["accelerators"] == 4 and report["cluster"]["usable_gib"] == 36
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [([1], "holds no object"), ({"layers": 2}, "must be at least 1"), ({"mlps": [{"name": "a", "widths": [4]}]}, "two widths are needed"),
+     ({"tables": [{"name": "a", "rows": 0, "dim": 4}]}, "rows 0"), ({"tables": "x"}, "not a list of objects"),
+     ({"layers": True, "hidden": 64, "heads": 4, "sequence": 8}, "layers is True, which is not of type int"),
+     ({"layers": 2, "hidden": 64, "heads": 4, "sequence": 8, "experts": {"count": 4, "top_k": 8, "ffn": 8}}, "8 of 4 experts")],
+)  # fmt: skip
+def test_a_model_that_cannot_be_is_refused_with_its_sizes(values, sentence, tmp_path):
+    (tmp_path / "m.json").write_text(json.dumps(values))
+    done = CliRunner().invoke(main, ["plan", "--model", str(tmp_path / "m.json"), "--cluster", "h100"])
+    assert done.exit_code == 2 and sentence in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [({}, "at least one level"), ({"machine": "h100", "gpus": 0}, "has 0 accelerators"), ({"machine": "h100", "tflops": {}}, "is needed"),
+     ({"machine": "h100", "memory_gb_per_s": 0.0}, "cannot be"), ({"machine": "h100", "efficiency": {}}, "missing"),
+     ({"machine": "h100", "levels": [{"name": "x", "ranks": 4, "gb_per_s": 0.0, "alpha_us": 1.0}]}, "bandwidth and efficiency")],
+)  # fmt: skip
+def test_a_cluster_that_cannot_be_is_refused_with_its_figures(values, sentence, tmp_path):
+    (tmp_path / "c.json").write_text(json.dumps(values))
+    done = CliRunner().invoke(main, ["plan", "--model", "llama3-8b", "--cluster", str(tmp_path / "c.json")])
+    assert done.exit_code == 2 and sentence in done.stderr
