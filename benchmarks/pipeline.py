@@ -4,7 +4,6 @@ The bubble is measured with layers that sleep, so that ranks need no cores of th
 """
 
 import copy
-import statistics
 import time
 from typing import Any
 
@@ -60,8 +59,15 @@ def _bubbles(rank: Rank, micro_batches: int, seconds: float) -> list[float]:
         schedule = build_schedule(name, group.size, micro_batches, virtual)
         chunks = len(schedule.paths[0]) // group.size
         stages = {number: Sleeping(seconds / chunks, number == 0) for number in stages_of(schedule, group.index)}
-        result = run_pipeline(schedule, stages, list(range(micro_batches)), lambda output, batch: output.sum(), group)
-        found.append(result.timeline(group).bubble_rate)
+        runs = []
+        for _ in range(3):
+            result = run_pipeline(
+                schedule, stages, list(range(micro_batches)), lambda output, batch: output.sum(), group
+            )
+            timeline = result.timeline(group)
+            runs.append((timeline.makespan_s, timeline.bubble_rate))
+        # The least disturbed of three: whatever else the machine does only adds.
+        found.append(min(runs)[1])
     return found
 
 
@@ -88,7 +94,7 @@ def _loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
 
 
 def _step_times(rank: Rank, name: str, micro_batches: int, rows: int, steps: int) -> tuple[float, float, float]:
-    """(ours s, PyTorch's s, largest difference of a gradient), medians over steps taken in turn."""
+    """(ours s, PyTorch's s, largest difference of a gradient), each the least disturbed of steps taken in turn."""
     group = Mesh(ParallelLayout(pp=rank.world_size), rank).group("pp")
     schedule = build_schedule(name, group.size, micro_batches, 2 if name == "interleaved" else 1)
     total = len(schedule.paths[0])
@@ -104,10 +110,10 @@ def _step_times(rank: Rank, name: str, micro_batches: int, rows: int, steps: int
     peer = _peer(name, theirs, total, micro_batches, group, rank)
     first, last = 0 in ours, total - 1 in ours
     seconds: tuple[list[float], list[float]] = ([], [])
-    for _ in range(steps + 1):
+    for step in range(steps + 1):
         for module in (*ours.values(), *theirs.values()):
             module.zero_grad(set_to_none=True)
-        for which in (0, 1):
+        for which in (0, 1) if step % 2 else (1, 0):
             rank.sum_(torch.zeros(1))
             begun = time.perf_counter()
             if which == 0:
@@ -122,7 +128,7 @@ def _step_times(rank: Rank, name: str, micro_batches: int, rows: int, steps: int
         for number in ours
         for one, other in zip(ours[number].parameters(), theirs[number].parameters())
     )
-    return statistics.median(seconds[0][1:]), statistics.median(seconds[1][1:]), apart
+    return min(seconds[0][1:]), min(seconds[1][1:]), apart
 
 
 def _peer(name: str, modules: dict[int, nn.Module], total: int, micro_batches: int, group: Group, rank: Rank) -> Any:
@@ -137,7 +143,7 @@ def _peer(name: str, modules: dict[int, nn.Module], total: int, micro_batches: i
 def measure(quick: bool) -> Result:
     """Bubbles on 4 ranks and step times on 2, every schedule in one run."""
     ranks, micro_batches, seconds = 4, 8, 0.03 if quick else 0.1
-    rows, steps = (64, 5) if quick else (256, 30)
+    rows, steps = (64, 20) if quick else (256, 30)
     result = Result(sizes={"bubble": {"ranks": ranks, "micro_batches": micro_batches, "operation_s": seconds},
                            "steps": {"ranks": 2, "micro_batches": 4, "rows": rows, "width": WIDTH, "layers": 8,
                                      "steps": steps}})  # fmt: skip
