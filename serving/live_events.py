@@ -4,7 +4,7 @@ An event is acknowledged once one script has put both into Redis. Publishing rep
 the same functions, so nothing that was acknowledged is lost.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 import redis
@@ -89,6 +89,12 @@ class EventLog:
                     client=pipe,
                 )  # fmt: skip
             return {event_id: bool(counted) for event_id, counted in zip(events, pipe.execute())}
+
+    def counted(self, event_ids: Sequence[str]) -> set[str]:
+        """Those of `event_ids` that have been counted."""
+        with answering():
+            values = self.client.mget([done_key(one) for one in event_ids])
+        return {one for one, value in zip(event_ids, values) if value is not None}
 
 
 def events_after(client: redis.Redis, stream_id: str, count: int = 1000) -> list[tuple[str, str, int, LiveEvent]]:

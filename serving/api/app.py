@@ -16,7 +16,7 @@ from fastapi.staticfiles import StaticFiles
 
 from contracts.workspace import Workspace
 from serving.api import models as shapes
-from serving.api.accept import VIEW, live_events
+from serving.api.accept import live_events
 from serving.api.deployment import SERVED_POLICIES, Deployment, Deployments
 from serving.api.errors import ApiError, answer, install
 from serving.api.metrics import Metrics
@@ -117,14 +117,15 @@ def _event_routes(app: FastAPI, deployments: Deployments, metrics: Metrics) -> N
     def events(batch: shapes.EventBatch) -> Response:
         """Takes what happened; the answer leaves once all of it is durable and in force."""
         deployment = deployments.current()
-        live, posts = live_events(deployment, batch.events)
-        counted = deployment.events.commit(live)
+        made = live_events(deployment, batch.events)
+        counted = deployment.events.commit(made.live)
         for event_id, new in counted.items():
-            metrics.events.labels(live[event_id].kind, "accepted" if new else "repeated").inc()
-        accepted = len(batch.events) - sum(
-            not new for event_id, new in counted.items() if not event_id.startswith(VIEW)
-        )
-        return answer(202, {"accepted": accepted, "repeated": len(batch.events) - accepted, "posts": posts})
+            metrics.events.labels(made.live[event_id].kind, "accepted" if new else "repeated").inc()
+        for event, claim in zip(batch.events, made.claims):
+            if claim is None:
+                metrics.events.labels(event.kind, "repeated").inc()
+        accepted = sum(claim is not None and counted[claim] for claim in made.claims)
+        return answer(202, {"accepted": accepted, "repeated": len(batch.events) - accepted, "posts": made.posts})
 
 
 def _people_routes(app: FastAPI, deployments: Deployments) -> None:

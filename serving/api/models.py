@@ -186,7 +186,7 @@ class EventsAccepted(BaseModel):
     """All events of the batch are durable and in force."""
 
     accepted: int = Field(description="How many counted now.")
-    repeated: int = Field(description="How many had been counted before under the same event_id.")
+    repeated: int = Field(description="How many had been counted before: the same event_id, or look.")
     posts: dict[str, int] = Field(default_factory=dict, description="event_id -> post_id of the posts made.")
 
 

@@ -10,6 +10,7 @@ from contracts.clock import HOUR
 from contracts.machine.redis_server import RedisServer
 from contracts.workspace import Workspace
 from serving.api import create_app, sample_feed
+from serving.api.accept import post_id_of
 from serving.api.models import EventsAccepted, FeedResponse, Person, TopicList, UserList
 from serving.feed.side_effects import decode_record
 from serving.publish import publish
@@ -215,6 +216,58 @@ def test_a_refused_event_of_a_batch_leaves_none_of_it_behind(api):
     assert api.post("/v1/events", json={"events": [good, {**good, "event_id": "bad", "post_id": 5}]}).status_code == 404
     item = next(one for one in page(api, n=50)["items"] if one["post_id"] == 100)
     assert item["engagement"]["likes"] == 0
+
+
+def batch(api, *events: dict, status: int = 202) -> dict:
+    """The answer to events of user 1 (unless they say otherwise) in one batch."""
+    named = [{"event_id": f"event {next(_numbers)}", "user_id": 1, **event} for event in events]
+    answer = api.post("/v1/events", json={"events": named})
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def test_an_unblock_ends_the_block_before_it_in_the_same_batch(api):
+    block, unblock = {"kind": "block", "target_id": 2}, {"kind": "unblock", "target_id": 2}
+    batch(api, block, unblock)
+    assert 2 in {item["author"]["user_id"] for item in page(api, n=50)["items"]}
+    batch(api, block, unblock, block)
+    assert 2 not in {item["author"]["user_id"] for item in page(api, n=50)["items"]}
+
+
+def test_a_post_can_be_liked_passed_on_and_deleted_in_the_batch_that_makes_it(api):
+    post = {"kind": "post", "user_id": 2, "text": "hello", "topic": 3, "event_id": "in a batch"}
+    post_id = post_id_of(2, "in a batch")
+    quote = {"kind": "post", "user_id": 3, "text": "look", "origin_post_id": post_id, "event_id": "quote in a batch"}
+    made = batch(api, post, {"kind": "like", "user_id": 4, "post_id": post_id}, quote)
+    assert made["accepted"] == 3 and made["posts"]["in a batch"] == post_id
+    found = {item["post_id"]: item for item in page(api, n=50, policy="chronological")["items"]}
+    assert found[made["posts"]["quote in a batch"]]["original"]["post_id"] == post_id
+    gone = {**post, "event_id": "at once gone"}
+    delete = {"kind": "delete_post", "user_id": 2, "post_id": post_id_of(2, "at once gone")}
+    assert batch(api, gone, delete)["accepted"] == 2
+    assert "there is no post" in batch(api, delete, {"kind": "like", "post_id": delete["post_id"]}, status=404)["error"]
+    assert delete["post_id"] not in ids(page(api, user_id=3, n=50, policy="chronological"))
+
+
+def test_the_first_of_two_events_with_one_id_counts_and_the_second_is_repeated(api):
+    like = {"kind": "like", "user_id": 3, "post_id": 140, "event_id": "twice"}
+    assert batch(api, like, {**like, "post_id": 141}, {**like, "kind": "comment"}) == {
+        "accepted": 1, "repeated": 2, "posts": {}}  # fmt: skip
+    shown = {item["post_id"]: item["engagement"] for item in page(api, n=50)["items"]}
+    assert shown[140] == {"likes": 1, "comments": 0, "shares": 0}
+    assert shown[141] == {"likes": 0, "comments": 0, "shares": 0}
+    post = {"kind": "post", "user_id": 2, "text": "first", "topic": 3, "event_id": "posted twice"}
+    answer = batch(api, post, {**post, "text": "second"})
+    assert (answer["accepted"], answer["repeated"], list(answer["posts"])) == (1, 1, ["posted twice"])
+    newest = page(api, n=50, policy="chronological")["items"]
+    assert [one["text"] for one in newest if one["post_id"] == answer["posts"]["posted twice"]] == ["first"]
+
+
+def test_a_batch_whose_answer_was_lost_can_be_sent_again_whatever_it_did(api):
+    like = {"kind": "like", "user_id": 3, "post_id": 101, "event_id": "like, then gone"}
+    delete = {"kind": "delete_post", "user_id": 3, "post_id": 101, "event_id": "gone"}
+    assert batch(api, like, delete)["accepted"] == 2
+    assert batch(api, like, delete) == {"accepted": 0, "repeated": 2, "posts": {}}
 
 
 def test_not_ready_before_anything_is_published_then_ready_without_a_restart(workspace, redis_client, redis_url):
