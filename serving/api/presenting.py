@@ -12,6 +12,7 @@ from serving.api.deployment import Deployment
 from serving.features.hydrate import active_friends
 from serving.features.updater import ENGAGEMENT_CODE
 from serving.feed.candidates import PATHS, Feed
+from serving.feed.filters import blocked_authors
 from serving.feed.reasons import reasons, ties
 from serving.store.families import ENGAGER, FRIEND, key
 from serving.store.packing import NO_ID, Document, Named, Profile, unpack_named, unpack_profile, unpack_records
@@ -90,7 +91,7 @@ class _Names:
             if len(feed)
             else []
         )
-        circle = set(active_friends(feed.viewer.friends_RW, feed.query.now)[:, 0].tolist())
+        circle = _nameable_friends(feed)
         engaged = [unpack_records(value, ENGAGER) for value in values]
         self.engagement = [_counts(rows) for rows in engaged]
         self.engaged_friends = [
@@ -114,6 +115,14 @@ class _Names:
         named: Named = unpack_named(value)
         url = named.url if named.url.startswith(("http://", "https://")) else None
         return {"subject_id": named.subject_id, "name": named.name, "kind": named.kind, "url": url}
+
+
+def _nameable_friends(feed: Feed) -> set[int]:
+    """Friends whose doings the viewer may be told of: nobody whose posts a block, of either's, takes away."""
+    viewer, now = feed.viewer, feed.query.now
+    if viewer.blocks_RW is None:
+        return set()
+    return set(active_friends(viewer.friends_RW, now)[:, 0].tolist()) - blocked_authors(viewer.blocks_RW, now)
 
 
 def _post(document: Document, chain: Sequence[Document], now: int, names: _Names) -> dict[str, Any]:

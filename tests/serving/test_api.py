@@ -270,6 +270,25 @@ def test_a_batch_whose_answer_was_lost_can_be_sent_again_whatever_it_did(api):
     assert batch(api, like, delete) == {"accepted": 0, "repeated": 2, "posts": {}}
 
 
+@pytest.mark.parametrize(
+    ("blocker", "blocked", "kind", "told"),
+    [
+        (1, 3, "block", False),
+        (3, 1, "block", False),
+        (1, 3, "hide_their_posts", False),
+        (3, 1, "deny_my_posts", False),
+        (1, 3, "deny_my_posts", True),
+        (3, 1, "hide_their_posts", True),
+    ],
+)
+def test_what_a_friend_does_is_told_unless_a_block_stands_between(api, blocker, blocked, kind, told):
+    batch(api, {"kind": "like", "user_id": 3, "post_id": 140}, {"kind": "comment", "user_id": 5, "post_id": 140})
+    batch(api, {"kind": "block", "user_id": blocker, "target_id": blocked, "block_kind": kind})
+    item = next(one for one in page(api, n=50)["items"] if one["post_id"] == 140)
+    assert {one["user_id"] for one in item["friends_engaged"]} == ({3, 5} if told else {5})
+    assert ("Person 3" in item["reasons"][0]["text"]) == told and "Person 5" in item["reasons"][0]["text"]
+
+
 def test_not_ready_before_anything_is_published_then_ready_without_a_restart(workspace, redis_client, redis_url):
     settings = ApiSettings(poll_s=0.05)
     with TestClient(create_app(workspace, redis_url, settings), raise_server_exceptions=False) as api:
