@@ -12,8 +12,8 @@ import redis
 from serving.changes import block_mutations, post_mutations
 from serving.features.updater import Event, event_mutations
 from serving.store.families import key
-from serving.store.packing import Document, pack, unpack_document
-from serving.store.protocol import Mutation, Put, Store
+from serving.store.packing import Document, pack, reader, unpack_document
+from serving.store.protocol import Mutation, Put, Store, Unreadable
 from serving.store.redis import EVENTS, POINTER, PREFIXES, ROOT, answering, done_key, packed
 from serving.store.scripts import COMMIT
 
@@ -39,7 +39,7 @@ class LiveEvent(msgspec.Struct, array_like=True, frozen=True):
     document: bytes = b""
 
 
-decode_event = msgspec.msgpack.Decoder(LiveEvent).decode
+decode_event = reader(LiveEvent)
 
 
 def mutations_of(event: LiveEvent, live_us: int) -> Iterator[Mutation]:
@@ -98,13 +98,20 @@ class EventLog:
 
 
 def events_after(client: redis.Redis, stream_id: str, count: int = 1000) -> list[tuple[str, str, int, LiveEvent]]:
-    """(stream id, log id, known_at, event) of the next entries of the stream after `stream_id`."""
+    """(stream id, log id, known_at, event) of the next entries of the stream after `stream_id`.
+
+    `Unreadable` names an entry that no API wrote.
+    """
     with answering():
         entries = client.xrange(EVENTS, min=f"({stream_id}", max="+", count=count)
-    return [
-        (one.decode(), fields[b"log"].decode(), int(fields[b"known_at"]), decode_event(fields[b"event"]))
-        for one, fields in entries
-    ]
+    return [_entry(one.decode(), fields) for one, fields in entries]
+
+
+def _entry(stream_id: str, fields: Mapping[bytes, bytes]) -> tuple[str, str, int, LiveEvent]:
+    try:
+        return stream_id, fields[b"log"].decode(), int(fields[b"known_at"]), decode_event(fields[b"event"])
+    except (KeyError, ValueError):
+        raise Unreadable(f"entry {stream_id} of the stream {EVENTS} is no event: delete it there") from None
 
 
 def read_store_document(store: Store, post_id: int) -> Document | None:

@@ -55,8 +55,11 @@ def read_meta(client: redis.Redis, version: str) -> Meta:
         content = client.hget(meta_key(version), "record")
     if content is None:
         raise StoreDown(f"version {version} is not whole in Redis: publish again")
-    record = orjson.loads(content)
-    return Meta(**{**record, "tasks": tuple(record["tasks"])})
+    try:
+        record = orjson.loads(content)
+        return Meta(**{**record, "tasks": tuple(record["tasks"])})
+    except (ValueError, TypeError, KeyError):
+        raise StoreDown(f"what Redis says of version {version} is unreadable: publish again") from None
 
 
 def pointers(client: redis.Redis) -> tuple[str | None, str | None]:

@@ -3,6 +3,8 @@
 Shapes: N candidates, F model inputs, P recall paths.
 """
 
+import contextlib
+
 import numpy as np
 
 from contracts.features import FEATURES, assemble
@@ -12,13 +14,13 @@ from serving.features.hydrate import FeatureReader, PostFacts
 from serving.feed.candidates import PATHS, Candidates, Run
 from serving.store.families import key
 from serving.store.packing import NO_ID, Document, unpack_document
-from serving.store.protocol import Store
+from serving.store.protocol import Store, Unreadable
 
 _PUBLIC = VISIBILITIES.index("public")
 
 
 def read_documents(store: Store, post_ids: list[int]) -> dict[int, Document]:
-    """The documents of posts and of all they go back to, in at most two round trips; those not found are absent."""
+    """The documents of posts and of all they go back to, in at most two round trips; those not found or not readable are absent."""
     found = _read(store, dict.fromkeys(post_ids))
     ancestors = {post_id: None for document in found.values() for post_id, _ in document.chain if post_id != NO_ID}
     found.update(_read(store, {post_id: None for post_id in ancestors if post_id not in found}))
@@ -27,7 +29,12 @@ def read_documents(store: Store, post_ids: list[int]) -> dict[int, Document]:
 
 def _read(store: Store, wanted: dict[int, None]) -> dict[int, Document]:
     values = store.get_many([key("doc", post_id) for post_id in wanted]) if wanted else []
-    return {post_id: unpack_document(value) for post_id, value in zip(wanted, values) if value is not None}
+    found = {}
+    for post_id, value in zip(wanted, values):
+        with contextlib.suppress(Unreadable):
+            if value is not None:
+                found[post_id] = unpack_document(value)
+    return found
 
 
 class Documents:

@@ -7,7 +7,7 @@ from concurrent.futures import TimeoutError as Late
 from typing import Any, TypeVar
 
 from serving.feed.candidates import Run
-from serving.store.protocol import StoreDown
+from serving.store.protocol import StoreDown, Unreadable
 
 Result = TypeVar("Result")
 
@@ -34,7 +34,7 @@ class Punctual:
     """Stages in the threads of `executor`, each with its deadline (`deadline_ms` by stage name); for serving.
 
     A stage without a fallback runs in the caller's thread and its errors are the caller's. A late stage's thread ends by
-    itself and its result is dropped. `StoreDown` is never turned into a fallback.
+    itself and its result is dropped. `StoreDown` is never turned into a fallback, unless it is one unreadable value.
     """
 
     def __init__(self, executor: Executor, deadline_ms: Mapping[str, float]):
@@ -74,8 +74,10 @@ class Punctual:
         except Late:
             future.cancel()
             run.degraded.append(f"{name}: later than {self.deadline_ms.get(name, 1e3):.0f} ms")
-        except StoreDown:
-            raise
+        except StoreDown as error:
+            if not isinstance(error, Unreadable):
+                raise
+            run.degraded.append(f"{name}: unreadable")
         except Exception as error:  # whatever breaks inside one stage, the feed goes on without it, and says so
             run.degraded.append(f"{name}: {type(error).__name__}")
         return fallback()

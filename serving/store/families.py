@@ -11,12 +11,16 @@ from contracts.features import FAMILIES
 
 @dataclass(frozen=True)
 class KeyFamily:
-    """`owner` "version": dies with the published version; "live": outlives versions and expires after a post's life."""
+    """`owner` "version": dies with the published version; "live": outlives versions and expires after a post's life.
+
+    `guarded`: that a key is absent permits something, so that a key of another type must not pass for an absent one.
+    """
 
     name: str
     layout: str
     value: str
     owner: Literal["version", "live"] = "version"
+    guarded: bool = False
 
 
 KEY_FAMILIES = {
@@ -34,14 +38,15 @@ KEY_FAMILIES = {
         KeyFamily("by_author", "by_author:author_id", "records POST, live posts of the author"),
         KeyFamily("by_channel", "by_channel:channel_id", "records POST, live posts about the subject"),
         KeyFamily("engagers", "engagers:post_id", "records ENGAGER: who liked, commented or shared"),
-        KeyFamily("seen", "seen:user_id", "records SEEN: posts that the log says were shown"),
-        KeyFamily("hidden", "hidden:user_id", "records SEEN: posts that the user hid or reported"),
+        KeyFamily("seen", "seen:user_id", "records SEEN: posts that the log says were shown", guarded=True),
+        KeyFamily("hidden", "hidden:user_id", "records SEEN: posts that the user hid or reported", guarded=True),
         KeyFamily("subject", "subject:subject_id", "msgpack Named"),
         KeyFamily("list", "list:name", "users: int64 ids in order; topics: msgpack of topic -> name"),
-        KeyFamily("served", "served:user_id", "records SEEN: posts that this service showed", "live"),
+        KeyFamily("served", "served:user_id", "records SEEN: posts that this service showed", "live", guarded=True),
     )
 }
 LIVE_PREFIXES = tuple(f"{family.name}:".encode() for family in KEY_FAMILIES.values() if family.owner == "live")
+GUARDED_PREFIXES = tuple(f"{family.name}:".encode() for family in KEY_FAMILIES.values() if family.guarded)
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,17 @@
 Shapes: N keys, R records over all of them, S = width of a state, W = width of a record.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import msgspec
 import numpy as np
 
 from contracts.tables import FRIENDSHIP_KINDS, POST_KINDS, VISIBILITIES
 from serving.store.families import FOREVER, Record
+from serving.store.protocol import Unreadable
+
+Struct = TypeVar("Struct", bound=msgspec.Struct)
 
 NO_ID = -1
 """Stands for an absent id; ids are never negative."""
@@ -72,9 +76,24 @@ class Document(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 _encoder = msgspec.msgpack.Encoder()
 pack = _encoder.encode
-unpack_document = msgspec.msgpack.Decoder(Document).decode
-unpack_named = msgspec.msgpack.Decoder(Named).decode
-unpack_profile = msgspec.msgpack.Decoder(Profile).decode
+
+
+def reader(shape: type[Struct]) -> Callable[[bytes], Struct]:
+    """Bytes -> `shape`; what is none is `Unreadable`."""
+    decode = msgspec.msgpack.Decoder(shape).decode
+
+    def read(value: bytes) -> Struct:
+        try:
+            return decode(value)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            raise Unreadable(f"the store holds something that is no {shape.__name__}: publish again") from None
+
+    return read
+
+
+unpack_document = reader(Document)
+unpack_named = reader(Named)
+unpack_profile = reader(Profile)
 
 
 def pack_record(*values: int) -> bytes:
@@ -83,15 +102,20 @@ def pack_record(*values: int) -> bytes:
 
 
 def unpack_records(value: bytes | None, record: Record) -> np.ndarray:
-    """The records (R, W) int64 of one key; none for an absent key."""
+    """The records (R, W) int64 of one key; none for an absent key. `Unreadable` for a part of a record."""
     if not value:
         return np.zeros((0, record.width), np.int64)
+    if len(value) % (8 * record.width):
+        raise Unreadable(f"the store holds {len(value)} bytes where records have {8 * record.width}: publish again")
     return np.frombuffer(value, "<i8").reshape(-1, record.width)
 
 
 def unpack_many_records(values: Sequence[bytes | None], record: Record) -> tuple[np.ndarray, np.ndarray]:
-    """The records (R, W) of N keys, and for each the index of its key (R,)."""
+    """The records (R, W) of N keys, and for each the index of its key (R,). `Unreadable` as in `unpack_records`."""
     bytes_each = 8 * record.width
+    for value in values:
+        if value and len(value) % bytes_each:
+            unpack_records(value, record)
     owner_R = np.repeat(np.arange(len(values)), [len(value) // bytes_each if value else 0 for value in values])
     return unpack_records(b"".join(value for value in values if value), record), owner_R
 

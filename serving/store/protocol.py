@@ -11,6 +11,10 @@ class StoreDown(BadInput):
     """The store cannot be reached or has nothing published; the API answers 503."""
 
 
+class Unreadable(StoreDown):
+    """What lies under a key is not what its family says; a stage with a fallback goes on without it, all else is 503."""
+
+
 @dataclass(frozen=True, slots=True)
 class Put:
     """Replaces the value."""
@@ -61,7 +65,10 @@ class Store(Protocol):
         """The published version that reads see."""
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The values, None for an absent key, in one round trip. `StoreDown` when the store cannot be reached."""
+        """The values, None for an absent key, in one round trip. `StoreDown` when the store cannot be reached.
+
+        `Unreadable` for a key of a guarded family that holds no value, since an absent one would open something.
+        """
 
     def apply(self, mutations: Iterable[Mutation]) -> None:
         """All of the mutations or none."""

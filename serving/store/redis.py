@@ -14,9 +14,9 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from serving.store.families import LIVE_PREFIXES
+from serving.store.families import GUARDED_PREFIXES, LIVE_PREFIXES
 from serving.store.packing import pack
-from serving.store.protocol import Append, Bump, Mutation, Put, StoreDown
+from serving.store.protocol import Append, Bump, Mutation, Put, StoreDown, Unreadable
 from serving.store.scripts import APPLY
 
 ROOT = "{feedloop}:"
@@ -49,16 +49,19 @@ def connect(url: str, timeout_s: float = 2.0) -> redis.Redis:
 
 @contextlib.contextmanager
 def answering() -> Iterator[None]:
-    """Turns the client's connection errors into `StoreDown` with one sentence."""
+    """Turns the client's connection errors, and keys that hold what they should not, into `StoreDown` with one sentence."""
     try:
         yield
     except (redis.ConnectionError, redis.TimeoutError) as error:
         raise StoreDown(f"Redis does not answer ({type(error).__name__})") from None
     except redis.ResponseError as error:
-        if "NOTHINGPUBLISHED" in str(error):
+        reason = str(error).rsplit("caused error: ", 1)[-1]  # in a pipeline the client puts its command before it
+        if reason.startswith("NOTHINGPUBLISHED"):
             raise StoreDown("nothing is published yet: run `feedloop publish` first") from None
-        if str(error).startswith(("LOADING", "MASTERDOWN", "READONLY", "MISCONF", "OOM")):
-            raise StoreDown(f"Redis cannot serve now: {error}") from None
+        if reason.startswith(("LOADING", "MASTERDOWN", "READONLY", "MISCONF", "OOM")):
+            raise StoreDown(f"Redis cannot serve now: {reason}") from None
+        if reason.startswith(("WRONGTYPE", "UNREADABLE")):
+            raise Unreadable(f"a key in Redis holds something else than it should: {reason}") from None
         raise
 
 
@@ -100,8 +103,20 @@ class RedisStore:
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """The values, None for an absent key, by one MGET. `StoreDown` when Redis does not answer."""
+        if not keys:
+            return []
+        places = list(map(self.place, keys))
+        guarded = [at for at, key in enumerate(keys) if key.startswith(GUARDED_PREFIXES)]
         with answering():
-            return self.client.mget(list(map(self.place, keys))) if keys else []
+            if not guarded:
+                return self.client.mget(places)
+            # MGET says None for a key of another type, too.
+            with self.client.pipeline(transaction=True) as pipe:
+                values, there = pipe.mget(places).exists(*(places[at] for at in guarded)).execute()
+        if there != sum(values[at] is not None for at in guarded):
+            named = ", ".join(keys[at].decode() for at in guarded if values[at] is None)
+            raise Unreadable(f"a key in Redis holds something else than it should: one of {named}")
+        return values
 
     def apply(self, mutations: Iterable[Mutation], client: Any = None) -> None:
         """All of the mutations, atomically; into `client`, a pipeline, when one is given."""

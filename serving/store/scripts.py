@@ -50,6 +50,21 @@ local function append(key, record, at_column, horizon, expire_s)
   if expire_s > 0 then redis.call('EXPIRE', key, expire_s) end
 end
 
+-- A script that fails half way keeps what it did, so all keys are looked at before the first is changed.
+local function unreadable(mutations, place)
+  for _, m in ipairs(mutations) do
+    local key = place(m[2])
+    local kind = redis.call('TYPE', key).ok
+    if m[1] ~= 0 and kind ~= 'none' then
+      local size = kind == 'string' and redis.call('STRLEN', key)
+      local bad = not size
+      if size and m[1] == 1 then bad = #m[3] > 0 and size % #m[3] ~= 0 end
+      if size and m[1] == 2 then bad = size ~= 0 and size ~= 8 * (m[7] + 1) end
+      if bad then return redis.error_reply('UNREADABLE ' .. key .. ' is a ' .. kind .. ' of another size or type') end
+    end
+  end
+end
+
 local function mutate(mutations, place)
   for _, m in ipairs(mutations) do
     local key = place(m[2])
@@ -73,7 +88,10 @@ APPLY = (
     MUTATE
     + """
 -- ARGV: root of all keys, version, msgpack of live prefixes, msgpack of mutations
-mutate(cmsgpack.unpack(ARGV[4]), placed(ARGV[1], ARGV[2], cmsgpack.unpack(ARGV[3])))
+local mutations, place = cmsgpack.unpack(ARGV[4]), placed(ARGV[1], ARGV[2], cmsgpack.unpack(ARGV[3]))
+local wrong = unreadable(mutations, place)
+if wrong then return wrong end
+mutate(mutations, place)
 return 1
 """
 )
@@ -100,6 +118,10 @@ for rank, version in ipairs({versions[1], versions[2] or nil}) do
   end
 end
 local mutations, live_prefixes = cmsgpack.unpack(ARGV[3]), cmsgpack.unpack(ARGV[2])
+for _, one in ipairs(whole) do
+  local wrong = one[3] and unreadable(mutations, placed(ARGV[1], one[1], live_prefixes))
+  if wrong then return wrong end
+end
 local id = redis.call('XADD', KEYS[2], '*', 'log', ARGV[5], 'known_at', ARGV[6], 'event', ARGV[7])
 redis.call('SET', KEYS[3], '1', 'EX', ARGV[4])
 for _, one in ipairs(whole) do
