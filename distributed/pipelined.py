@@ -69,7 +69,13 @@ class PipelinedTransformer:
         }
         self._holders = sorted({path[0], path[-1]}) if model.head is None else [path[0]]
         self._drop_what_others_hold(model, [number for stage in self.stages for number in runs[stage]], path)
-        units = {f"blocks.{number}": model.blocks[number] for stage in self.stages for number in runs[stage]}
+        units: dict[str, nn.Module] = {
+            f"blocks.{number}": model.blocks[number] for stage in self.stages for number in runs[stage]
+        }
+        if len(self._holders) > 1 and self._group.index in self._holders:
+            # On its own: beside other parameters it would lie elsewhere in the first stage's flat buffer than in the last's,
+            # be summed over data ranks in another order, and the copies would drift apart by the last bit.
+            units["embedding"] = model.embedding
         held = {name for name, _ in model.named_parameters()}
         placements = {name: place for name, place in parallel.placements.items() if name in held}
         if _TIED in held and self._holders[0] != self._group.index:

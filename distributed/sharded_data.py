@@ -91,6 +91,10 @@ class ShardedData:
         late = [unit for unit in self._units if unit.zero in (1, 2)]
         for pending in [self._shards.start_all_gather(unit.shard.data, unit.whole) for unit in late]:
             pending.wait()
+        self.drop_gradients()
+
+    def drop_gradients(self) -> None:
+        """In place of `after_step` when the step is skipped."""
         for parameter in self.parameters():
             parameter.grad = None
 

@@ -1,6 +1,5 @@
 """One training loop for every model: the model knows nothing of ranks, the loop knows nothing of the task."""
 
-import copy
 import math
 import time
 from collections.abc import Callable
@@ -10,9 +9,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from distributed.data_parallel import GradientReducer, broadcast_parameters, clip_gradients_
+from distributed.groups import Mesh
+from distributed.mesh import ParallelLayout
+from distributed.placement import Placement
 from distributed.rank import Rank
 from distributed.sampler import EpochBatches, shard
+from distributed.sharded_data import ShardedData
+from distributed.step import global_norm
 
 Loss = Callable[[nn.Module, np.ndarray], tuple[torch.Tensor, float]]
 """(module, row indices (B,)) -> (sum over rows of weighted losses, sum of weights). Never called without rows."""
@@ -63,17 +66,22 @@ class TrainResult:
 
 
 def train(module: nn.Module, loss: Loss, train_rows: int, validate: Validation, validation_rows: int,
-          settings: TrainerSettings, rank: Rank, *, report: Callable[[str], None] | None = None) -> TrainResult:  # fmt: skip
+          settings: TrainerSettings, rank: Rank, *, layout: ParallelLayout | None = None,
+          report: Callable[[str], None] | None = None) -> TrainResult:  # fmt: skip
     """Trains `module` in place; every rank returns the same result, bitwise.
 
-    Each global batch is split over the ranks. A batch whose loss or gradient is not finite is skipped on all ranks
-    together and counted. `report` gets one line per epoch, on the first rank.
+    Each global batch is split over the ranks. `layout` (by default all ranks along dp_replicate) may have dp_replicate and
+    dp_shard; along dp_shard each rank keeps a shard of the optimizer's state (ZeRO 1). A batch whose loss or gradient is
+    not finite is skipped on all ranks together and counted. `report` gets one line per epoch, on the first rank.
     """
     module.to(device=rank.device, dtype=settings.dtype)
-    broadcast_parameters(module, rank)
+    _start_equal(module, rank)
+    layout = layout or ParallelLayout(dp_replicate=rank.world_size)
+    mesh = Mesh(layout.only("dp_replicate", "dp_shard", what="this trainer"), rank)
+    placements = {name: Placement() for name, _ in module.named_parameters()}
+    data = ShardedData(module, {}, mesh, placements, zero=1 if layout.dp_shard > 1 else 0)
     batches = EpochBatches(train_rows, settings.batch_size, settings.seed)
-    optimizer = torch.optim.AdamW(module.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
-    reducer = GradientReducer(module.parameters(), rank)
+    optimizer = torch.optim.AdamW(data.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
     schedule = _warmup_then_cosine(batches.per_epoch * settings.epochs, settings)
     result = TrainResult(state={}, learning_rate=settings.learning_rate, best_epoch=-1, best_validation=math.inf)
     seconds, tried = 0.0, 0
@@ -84,11 +92,13 @@ def train(module: nn.Module, loss: Loss, train_rows: int, validate: Validation, 
         for indices_B in batches.epoch(epoch):
             optimizer.param_groups[0]["lr"] = settings.learning_rate * schedule(tried)
             tried += 1
-            mean, weight, norm = _gradients(module, loss, shard(indices_B, rank), reducer, settings, rank)
+            mean, weight, norm = _gradients(module, loss, shard(indices_B, rank), data, settings, mesh)
             if not (math.isfinite(mean) and math.isfinite(norm)):
                 result.skipped_steps += 1
+                data.drop_gradients()
                 continue
             optimizer.step()
+            data.after_step()
             result.steps += 1
             result.largest_norm = max(result.largest_norm, norm)
             loss_total, weight_total = loss_total + mean * weight, weight_total + weight
@@ -101,7 +111,7 @@ def train(module: nn.Module, loss: Loss, train_rows: int, validate: Validation, 
                    f"{result.samples_per_second:,.0f} samples/s, {rank.world_size} rank(s)")  # fmt: skip
         if figure < result.best_validation:
             result.best_epoch, result.best_validation = epoch, figure
-            result.state = copy.deepcopy({name: tensor.detach().cpu() for name, tensor in module.state_dict().items()})
+            result.state = {name: tensor.detach().cpu().clone() for name, tensor in module.state_dict().items()}
         elif epoch - result.best_epoch >= settings.patience:
             break
     if not result.state:
@@ -129,17 +139,42 @@ def validation_figure(
     return (sums_K2[present_K, 0] / sums_K2[present_K, 1]).mean().item() if present_K.any() else math.nan
 
 
-def _gradients(module: nn.Module, loss: Loss, indices_B: np.ndarray, reducer: GradientReducer, settings: TrainerSettings,
-               rank: Rank) -> tuple[float, float, float]:  # fmt: skip
-    """Leaves the global batch's clipped gradient in `.grad`; returns (mean loss, weight, norm), equal on all ranks."""
-    module.zero_grad(set_to_none=True)
+def _start_equal(module: nn.Module, rank: Rank) -> None:
+    with torch.no_grad():
+        for tensor in (*module.parameters(), *module.buffers()):
+            rank.copy_from_first_(tensor)
+
+
+def _gradients(module: nn.Module, loss: Loss, indices_B: np.ndarray, data: ShardedData, settings: TrainerSettings,
+               mesh: Mesh) -> tuple[float, float, float]:  # fmt: skip
+    """Leaves the global batch's clipped gradient in place; returns (mean loss, weight, norm), equal on all ranks.
+
+    Ranks add up *sums* over rows and divide once by the global weight: averaging each rank's mean would be wrong as soon as
+    ranks hold different numbers of rows or labels. With no weight anywhere the gradients are zero and the loss is 0.
+    """
+    rank = mesh.rank
+    # A rank without rows runs no backward, so what is sent must not hang on it: all is sent at `finish`.
+    data.begin(last=False)
     if len(indices_B):
         loss_sum, weight = loss(module, indices_B)
         loss_sum.backward()
     else:
         loss_sum, weight = torch.zeros((), device=rank.device, dtype=settings.dtype), 0.0
-    mean, total_weight = reducer.reduce(loss_sum, weight)
-    return mean, total_weight, clip_gradients_(module.parameters(), settings.clip_norm)
+    totals = torch.stack([loss_sum.detach().double(), loss_sum.new_tensor(weight, dtype=torch.float64)])
+    total_loss, total_weight = rank.sum_(totals).tolist()
+    data.finish()
+    scale = 1.0 / total_weight if total_weight > 0 else 0.0
+    _scale_(data, scale)
+    norm = global_norm(data, mesh)
+    if settings.clip_norm is not None and math.isfinite(norm) and norm > settings.clip_norm:
+        _scale_(data, settings.clip_norm / norm)
+    return total_loss * scale, total_weight, norm
+
+
+def _scale_(data: ShardedData, factor: float) -> None:
+    for parameter in data.parameters():
+        if parameter.grad is not None:
+            parameter.grad.mul_(factor)
 
 
 def _warmup_then_cosine(steps: int, settings: TrainerSettings) -> Callable[[int], float]:

@@ -11,7 +11,7 @@ from torch import nn
 
 from contracts.progress import say
 from contracts.tasks import TASK_NAMES
-from distributed import Rank, TrainerSettings, TrainResult, train
+from distributed import ParallelLayout, Rank, TrainerSettings, TrainResult, train
 from ranking.mmoe import MMoE, masked_log_loss
 from ranking.settings import RankerSettings
 from ranking.transform import NUMERIC_NAMES
@@ -50,9 +50,11 @@ def build(slots_C: list[int], train_data: TaskData, settings: RankerSettings) ->
 
 
 def fit(rank: Rank, train_data: TaskData, validation_data: TaskData, slots_C: list[int],
-        settings: RankerSettings) -> tuple[int, TrainResult]:  # fmt: skip
-    """Trains a fresh network; returns (rank, result). Stops on the log loss, averaged over tasks after division by each
-    task's entropy: otherwise the commonest action alone would decide.
+        settings: RankerSettings, layout: ParallelLayout | None = None) -> tuple[int, TrainResult]:  # fmt: skip
+    """Trains a fresh network under `layout` (of dp axes); returns (rank, result).
+
+    Stops on the log loss, averaged over tasks after division by each task's entropy: otherwise the commonest action alone
+    would decide.
 
     A log with few positives is overfitted at once at a rate that a rich log needs. Then it is tried again at a third of
     the rate, and the best of the tries by the validation figure is kept; all ranks see the same figure.
@@ -81,7 +83,8 @@ def fit(rank: Rank, train_data: TaskData, validation_data: TaskData, slots_C: li
     best: TrainResult | None = None
     for attempt in range(settings.tries):
         result = train(build(slots_C, train_data, settings), loss, len(train_data.weights_N), validate,
-                       len(validation_data.weights_N), trainer(settings.learning_rate / 3**attempt), rank, report=say)  # fmt: skip
+                       len(validation_data.weights_N), trainer(settings.learning_rate / 3**attempt), rank,
+                       layout=layout, report=say)  # fmt: skip
         if best is None or result.best_validation < best.best_validation:
             best = result
         if result.best_epoch >= _AT_ONCE or len(result.history) == settings.epochs:

@@ -45,7 +45,7 @@ def train_ranker(workspace: Workspace, settings: RankerSettings | None = None, n
     try:
         world_size = given_world_size(nproc)
         parsed = ParallelLayout.parse(f"dp_replicate={world_size}" if layout is None else layout)
-        parsed.only("dp_replicate", what="the ranker").check(world_size)
+        parsed.only("dp_replicate", "dp_shard", what="the ranker").check(world_size)
     except LayoutError as error:
         raise BadInput(str(error)) from None
     check_samples(workspace)
@@ -57,7 +57,7 @@ def train_ranker(workspace: Workspace, settings: RankerSettings | None = None, n
     begun = time.perf_counter()
     with stage(f"train the ranker on {len(samples['train']):,} viewed impressions, {parsed}"):
         try:
-            index, result = launch(fit, (data["train"], data["validation"], transform.slots, settings), nproc,
+            index, result = launch(fit, (data["train"], data["validation"], transform.slots, settings, parsed), nproc,
                                    timeout_s=settings.collective_timeout_s, threads=settings.threads)[0]  # fmt: skip
         except RankFailed as error:
             raise RuntimeError(f"the ranker was not trained: {error}") from error

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from distributed import EpochBatches, Rank, TrainerSettings, launch
+from distributed import EpochBatches, ParallelLayout, Rank, TrainerSettings, launch
 from distributed.sampler import shard
+from tests.distributed.pool import pool
 from tests.distributed.workers import Network, Problem, fit
 
 SETTINGS = TrainerSettings(epochs=4, batch_size=50, learning_rate=0.02, patience=4, clip_norm=0.5)
@@ -31,6 +32,15 @@ def test_uneven_ranks_give_the_model_of_one_process(single, ranks: int):
     for one, many in zip(single.history, results[0].history):
         assert one["train"] == pytest.approx(many["train"], abs=1e-9)
         assert one["validation"] == pytest.approx(many["validation"], abs=1e-9)
+
+
+@pytest.mark.parametrize("layout", [ParallelLayout(dp_shard=2), ParallelLayout(dp_replicate=2, dp_shard=2)], ids=str)
+def test_a_sharded_optimizer_gives_the_model_of_one_process(single, layout: ParallelLayout):
+    results = pool().run(fit, (SETTINGS, False, None, layout), layout.world_size)
+    assert all(_apart(result.state, single.state) < 1e-9 for result in results)
+    assert all(_apart(result.state, results[0].state) == 0.0 for result in results)
+    broken = pool().run(fit, (SETTINGS, False, 40, layout), layout.world_size)
+    assert {result.skipped_steps for result in broken} == {SETTINGS.epochs}
 
 
 def test_all_ranks_hold_bitwise_the_same_model():

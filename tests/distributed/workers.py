@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from distributed import Rank, TrainerSettings, TrainResult, train
+from distributed import ParallelLayout, Rank, TrainerSettings, TrainResult, train
 
 
 def ranks_and_sum(rank: Rank, offset: int) -> tuple[int, float]:
@@ -71,12 +71,13 @@ class Problem:
         return torch.stack(self._weighted(module, good_B))[None, :]
 
 
-def fit(rank: Rank, settings: TrainerSettings, faulty: bool = False, nan_row: int | None = None) -> TrainResult:
+def fit(rank: Rank, settings: TrainerSettings, faulty: bool = False, nan_row: int | None = None,
+        layout: ParallelLayout | None = None) -> TrainResult:  # fmt: skip
     problem = Problem(nan_row=nan_row)
     # Each rank starts elsewhere: only the broadcast makes them equal.
     network = Network(seed=rank.index)
     loss = problem.loss_of_means if faulty else problem.loss
-    return train(network, loss, 203, problem.validate, 203, settings, rank)
+    return train(network, loss, 203, problem.validate, 203, settings, rank, layout=layout)
 
 
 def fit_from_random_start(rank: Rank, settings: TrainerSettings) -> TrainResult:

@@ -10,7 +10,7 @@ import torch
 from contracts.errors import BadInput
 from contracts.tasks import TASK_NAMES
 from contracts.workspace import Workspace
-from distributed import launch
+from distributed import ParallelLayout, launch
 from ranking.data import load_samples, tasks_with_labels
 from ranking.fit import build, fit
 from ranking.prerank import possible_rewards, train_prerank
@@ -58,8 +58,9 @@ def test_two_ranks_train_the_model_of_one_process(workspace: Workspace):
     data = [_transformed(samples, transform, tasks_with_labels(train), settings) for samples in (train, validation)]
     ((_, one),) = launch(fit, (*data, transform.slots, settings), 1)
     results = launch(fit, (*data, transform.slots, settings), 2)
+    results += launch(fit, (*data, transform.slots, settings, ParallelLayout(dp_shard=2)), 2)
     assert len(data[0].weights_N) % 333 % 2 == 1, "the last batch should be uneven"
-    assert [index for index, _ in results] == [0, 1]
+    assert [index for index, _ in results] == [0, 1, 0, 1]
     for _, many in results:
         assert max((one.state[name] - many.state[name]).abs().max().item() for name in one.state) < 1e-6
         for alone, together in zip(one.history, many.history):
