@@ -251,6 +251,13 @@ def test_stages_of_another_rank_are_refused_before_anything_is_sent():
         run_pipeline(build_schedule("dualpipe", 2, 4), {0: nn.Identity()}, [1] * 4, cross_entropy, of_two)
 
 
+def test_nccl_is_refused_rather_than_waited_for(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("torch.distributed.get_backend", lambda handle: "nccl")
+    group = Group("pp", (0, 1), 0, handle=object())
+    with pytest.raises(LayoutError, match="over NCCL need a group for each direction"):
+        run_pipeline(build_schedule("gpipe", 2, 2), {0: nn.Identity()}, [1, 2], cross_entropy, group)
+
+
 def test_stages_are_cut_by_cost():
     assert [len(run) for run in stage_layers([1, 1, 1, 1, 4], 2)] == [4, 1]
     assert [len(run) for run in stage_layers([1.0] * 6, 2, last=4.0)] == [5, 1]
