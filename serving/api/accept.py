@@ -34,8 +34,8 @@ def live_events(deployment: Deployment, events: Sequence[Event]) -> Batch:
     """The batch as live events, each a microsecond after the one before and judged with all before it in force.
 
     What was counted before is not judged again, so that a batch whose answer was lost can be sent again. `ApiError` 404
-    for a user or post that is not there, 403 for deleting somebody else's post, 422 for what cannot be; the sentence
-    names the event.
+    for a user or post that is not there, or a post that the one who acts may not see; 403 for deleting somebody else's
+    post, 422 for what cannot be; the sentence names the event.
     """
     names = [_name(event) for event in events]
     made_ids = [post_id_of(event.user_id, event.event_id) for event in events if isinstance(event, PostEvent)]

@@ -4,17 +4,19 @@ from collections.abc import Iterable, Sequence
 
 from serving.api.deployment import Deployment
 from serving.api.errors import ApiError
-from serving.api.models import BlockEvent, Event
+from serving.api.models import BlockEvent, Event, PostEvent
 from serving.changes import BLOCK_CODE
+from serving.feed.candidates import Viewer
+from serving.feed.filters import authors_who_befriended, blocked_authors, may_see
 from serving.feed.hydrators import read_documents
 from serving.live_events import LiveEvent, mutations_of
-from serving.store.families import BLOCK, key
+from serving.store.families import BLOCK, FRIEND, key
 from serving.store.packing import Document, latest_records, unpack_document, unpack_records
 from serving.store.protocol import Append
 
 
 class Lookups:
-    """Documents, people and block lists as of the last event that was taken. `begun`: the batch's moment (UTC us)."""
+    """Documents, people, block lists and friendships as of the last event that was taken. `begun`: the batch's moment (UTC us)."""
 
     def __init__(self, deployment: Deployment, events: Sequence[Event], made_ids: Iterable[int]):
         """`made_ids`: ids of the posts that the batch makes, which are there already when it is sent again."""
@@ -24,7 +26,10 @@ class Lookups:
         self.documents = read_documents(deployment.store, sorted(wanted))
         actors = {event.user_id for event in events}
         people = actors | {event.target_id for event in events if isinstance(event, BlockEvent)}
-        keys = [*(key("user", one) for one in people), *(key("blocks", one) for one in actors)]
+        keys = [
+            *(key("user", one) for one in people),
+            *(key(family, one) for family in ("blocks", "friends_of") for one in actors),
+        ]
         self._values = dict(zip(keys, deployment.store.get_many(keys)))
 
     def take(self, event: LiveEvent) -> None:
@@ -45,11 +50,28 @@ class Lookups:
         return user_id
 
     def document(self, event: Event, post_id: int, at: int) -> Document:
-        """The post, which is not deleted at `at` (UTC us), except for a deletion."""
+        """The post, if the one who acts may see it at `at` (UTC us); if not, the answer is as if it were not there.
+
+        Passing on wants the whole chain visible; acting on one's own post does not, and deleting it is always allowed.
+        """
         document = self.documents.get(post_id)
-        if document is None or (document.deleted_at <= at and event.kind != "delete_post"):
+        if document is not None and not isinstance(event, PostEvent) and document.author_id == event.user_id:
+            visible = event.kind == "delete_post" or document.deleted_at > at
+        else:
+            visible = self._sees(event.user_id, document, at)
+        if document is None or not visible:
             raise ApiError(404, f"event {event.event_id}: there is no post {post_id}")
         return document
+
+    def _sees(self, user_id: int, document: Document | None, at: int) -> bool:
+        blocks = self._values[key("blocks", user_id)]
+        if document is None or blocks is None:
+            return False
+        blocked = blocked_authors(unpack_records(blocks, BLOCK), at)
+        befriended = unpack_records(self._values[key("friends_of", user_id)], FRIEND)
+        circle = authors_who_befriended(Viewer(friends_of_RW=befriended), at)
+        chain = [document, *(self.documents.get(post_id) for post_id, _ in document.chain)]
+        return all(may_see(one, user_id, at, blocked, circle) for one in chain)
 
     def open_blocks(self, user_id: int, target_id: int, kind: str, at: int) -> tuple[int, ...]:
         """When the user's blocks of that kind began that are still in force at `at` (UTC us)."""

@@ -24,12 +24,14 @@ _numbers = itertools.count()
 
 
 def small_world() -> World:
-    """User 1 with friends 2 to 9, who wrote ten posts each; user 10 is nobody's friend; 11 and 12 pass things on."""
+    """User 1 with friends 2 to 9, who wrote ten posts each, of whom 2 and 3 are friends; 10 and 12 have each other; 11 shares."""
     world = World()
     for user_id in range(1, 13):
         world.user(user_id, "Lima")
     for friend in (*range(2, 10), 11):
         world.friend(1, friend)
+    world.friend(2, 3)
+    world.friend(10, 12)
     for at in range(80):
         world.post(100 + at, 2 + at % 8, END - (at + 1) * HOUR, topic=at % 6)
     world.post(300, 10, END - HOUR, visibility="public")
@@ -238,7 +240,7 @@ def test_a_post_can_be_liked_passed_on_and_deleted_in_the_batch_that_makes_it(ap
     post = {"kind": "post", "user_id": 2, "text": "hello", "topic": 3, "event_id": "in a batch"}
     post_id = post_id_of(2, "in a batch")
     quote = {"kind": "post", "user_id": 3, "text": "look", "origin_post_id": post_id, "event_id": "quote in a batch"}
-    made = batch(api, post, {"kind": "like", "user_id": 4, "post_id": post_id}, quote)
+    made = batch(api, post, {"kind": "like", "user_id": 3, "post_id": post_id}, quote)
     assert made["accepted"] == 3 and made["posts"]["in a batch"] == post_id
     found = {item["post_id"]: item for item in page(api, n=50, policy="chronological")["items"]}
     assert found[made["posts"]["quote in a batch"]]["original"]["post_id"] == post_id
@@ -287,6 +289,60 @@ def test_what_a_friend_does_is_told_unless_a_block_stands_between(api, blocker, 
     item = next(one for one in page(api, n=50)["items"] if one["post_id"] == 140)
     assert {one["user_id"] for one in item["friends_engaged"]} == ({3, 5} if told else {5})
     assert ("Person 3" in item["reasons"][0]["text"]) == told and "Person 5" in item["reasons"][0]["text"]
+
+
+def unseen_by_user_10(api) -> dict[str, tuple[int, int]]:
+    """(author, post) that user 10, whom only user 12 has as a friend, may not see, by why."""
+
+    def post(user_id: int, name: str, **more) -> tuple[int, int]:
+        return user_id, batch(api, {"kind": "post", "user_id": user_id, "text": "x", "topic": 1, "event_id": name, **more})[
+            "posts"][name]  # fmt: skip
+
+    found = {
+        "friends": post(2, "friends"),
+        "list": post(2, "list", visibility="list", audience=[3]),
+        "private": post(2, "private", visibility="private"),
+        "share of friends": post(3, "share", text="", origin_post_id=post(2, "origin")[1], visibility="public"),
+        "block": post(4, "of a blocker", visibility="public"),
+        "deny_my_posts": post(5, "of a denier", visibility="public"),
+        "blocked by oneself": post(6, "of somebody blocked", visibility="public"),
+    }
+    batch(
+        api,
+        {"kind": "block", "user_id": 4, "target_id": 10},
+        {"kind": "block", "user_id": 5, "target_id": 10, "block_kind": "deny_my_posts"},
+        {"kind": "block", "user_id": 10, "target_id": 6},
+    )
+    return found
+
+
+def test_a_post_that_somebody_may_not_see_is_to_them_as_if_it_were_not_there(api):
+    acts = ({"kind": "like"}, {"kind": "comment"}, {"kind": "report"}, {"kind": "delete_post"}, {"kind": "post"})
+    for why, (author, post_id) in unseen_by_user_10(api).items():
+        for act in acts:
+            at = "origin_post_id" if act["kind"] == "post" else "post_id"
+            refused, absent = (batch(api, {**act, "user_id": 10, "event_id": "e", at: one}, status=404)["error"]
+                               for one in (post_id, 5))  # fmt: skip
+            assert refused == absent.replace("no post 5", f"no post {post_id}"), (why, act)
+        batch(api, {"kind": "like", "user_id": author, "post_id": post_id},
+              {"kind": "delete_post", "user_id": author, "post_id": post_id})  # fmt: skip
+
+
+def test_whoever_may_see_a_post_may_act_on_it_and_whoever_lost_sight_of_it_may_not(api):
+    post = {"kind": "post", "user_id": 2, "text": "x", "topic": 1, "visibility": "friends", "event_id": "seen"}
+    post_id = batch(api, post)["posts"]["seen"]
+    like, block = {"kind": "like", "user_id": 1, "post_id": post_id}, {"kind": "block", "target_id": 2}
+    batch(api, like, {"kind": "post", "text": "look", "origin_post_id": post_id})
+    batch(api, block, like, status=404)
+    batch(api, like, block)
+    batch(api, like, status=404)
+
+
+def test_nobody_whose_blocks_are_unknown_acts_on_another_ones_post(api, redis_client):
+    for name in redis_client.scan_iter("*:blocks:10"):
+        redis_client.delete(name)
+    batch(api, {"kind": "like", "user_id": 10, "post_id": 100}, status=404)
+    batch(api, {"kind": "like", "user_id": 10, "post_id": 300})
 
 
 def test_not_ready_before_anything_is_published_then_ready_without_a_restart(workspace, redis_client, redis_url):
