@@ -15,7 +15,8 @@ class Dataset:
     `start`, `end`: the log's half-open span in UTC microseconds. `warmup_us`: history at the start that feeds features
     but gives no samples. `attribution_us`: an action counts for an impression when it comes within this time.
     `live_us`: how long a post stays a candidate. `tasks`: which tasks have labels. `derived`: what the log did not hold
-    and the rule that made it. `has_propensities`: whether off-policy estimates are possible.
+    and the rule that made it. `has_propensities`: whether off-policy estimates are possible. `drained_to`: stream of a
+    serving store -> id of its last entry that is in the log, for what was served and done and came back into it.
     """
 
     source: str
@@ -29,6 +30,7 @@ class Dataset:
     derived: dict[str, str] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     settings: dict = field(default_factory=dict)
+    drained_to: dict[str, str] = field(default_factory=dict)
 
     def split(self) -> TimeSplit:
         """The one time split of this log that every room uses."""

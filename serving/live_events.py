@@ -107,6 +107,11 @@ def events_after(client: redis.Redis, stream_id: str, count: int = 1000) -> list
     return [_entry(one.decode(), fields) for one, fields in entries]
 
 
+def is_later(stream_id: str, other: str) -> bool:
+    """Whether a stream's entry came after another of the same stream."""
+    return tuple(map(int, stream_id.split("-"))) > tuple(map(int, other.split("-")))
+
+
 def _entry(stream_id: str, fields: Mapping[bytes, bytes]) -> tuple[str, str, int, LiveEvent]:
     try:
         return stream_id, fields[b"log"].decode(), int(fields[b"known_at"]), decode_event(fields[b"event"])

@@ -24,6 +24,7 @@ from serving.versions import (
     Meta,
     PublisherLock,
     count_keys,
+    drained_to,
     holds_until,
     log_identity,
     pointers,
@@ -98,6 +99,7 @@ def _new_version(workspace: Workspace, client: redis.Redis) -> Meta:
     return Meta(
         version=version, log_id=log_identity(dataset), source=dataset.source, as_of=dataset.end, live_us=dataset.live_us,
         tasks=dataset.tasks, feature_version=FEATURE_VERSION, artifacts=versions, counts={},
+        drained_to=drained_to(client, dataset),
         clock_offset_us=_clock_offset(client, log_identity(dataset), dataset.end),
     )  # fmt: skip
 

@@ -9,9 +9,9 @@ import redis
 from contracts.dataset import Dataset
 from contracts.errors import BadInput
 from contracts.files import hash_value
-from serving.live_events import events_after, mutations_of
+from serving.live_events import events_after, is_later, mutations_of
 from serving.store.protocol import StoreDown
-from serving.store.redis import EVENTS, LOCK, POINTER, ROOT, VERSIONS, RedisStore, answering, meta_key
+from serving.store.redis import EVENTS, LOCK, POINTER, ROOT, VERSIONS, RedisStore, answering, meta_key, stream_name
 from serving.store.scripts import FLIP
 
 FIRST = "0-0"
@@ -24,6 +24,7 @@ class Meta:
 
     `as_of`: end of its log (UTC us). `clock_offset_us`: added to this machine's clock it gives the moment that feeds are
     made for, so that a log of the past goes on from its end. `artifacts`: model kind -> version. `counts`: keys by family.
+    `drained_to`: id of the last event of this Redis that its log has; "": nothing came back from serving into its log.
     """
 
     version: str
@@ -36,6 +37,17 @@ class Meta:
     artifacts: dict[str, str]
     clock_offset_us: int
     counts: dict[str, int]
+    drained_to: str = ""
+
+    def lacks(self, stream_id: str, log_id: str, known_at: int) -> bool:
+        """Whether an event of the stream goes on from this version's log and is not in it.
+
+        The place in the stream decides, as an event may arrive after later moments were brought into the log. For a log
+        into which no stream was ever brought, but which may have grown otherwise, the log's end decides.
+        """
+        if log_id != self.log_id:
+            return False
+        return is_later(stream_id, self.drained_to) if self.drained_to else known_at >= self.as_of
 
 
 def log_identity(dataset: Dataset) -> str:
@@ -62,6 +74,18 @@ def read_meta(client: redis.Redis, version: str) -> Meta:
         raise StoreDown(f"what Redis says of version {version} is unreadable: publish again") from None
 
 
+def drained_to(client: redis.Redis, dataset: Dataset) -> str:
+    """The id of the last event of this Redis that the log has; "" when no stream was ever brought into it.
+
+    What the log has of another Redis says nothing of this one's events, nor does an id that this stream does not hold.
+    """
+    if not dataset.drained_to:
+        return ""
+    stream_id = dataset.drained_to.get(stream_name(client, EVENTS), FIRST)
+    with answering():
+        return stream_id if client.xrange(EVENTS, min=stream_id, max=stream_id) else FIRST
+
+
 def pointers(client: redis.Redis) -> tuple[str | None, str | None]:
     """The version in force and the one before it."""
     with answering():
@@ -80,7 +104,7 @@ def catch_up(client: redis.Redis, meta: Meta, after: str) -> tuple[str, int, int
         with client.pipeline(transaction=False) as pipe:
             for stream_id, log_id, known_at, event in entries:
                 after = stream_id
-                if log_id == meta.log_id and known_at >= meta.as_of:
+                if meta.lacks(stream_id, log_id, known_at):
                     store.apply(mutations_of(event, meta.live_us), client=pipe)
                     applied += 1
                 else:

@@ -66,11 +66,7 @@ class Deployment:
         followed = 0
         while entries := events_after(client, self.followed):
             for stream_id, log_id, known_at, event in entries:
-                if (
-                    log_id == self.meta.log_id
-                    and known_at >= self.meta.as_of
-                    and isinstance(self.models.recall, LiveRecall)
-                ):
+                if self.meta.lacks(stream_id, log_id, known_at) and isinstance(self.models.recall, LiveRecall):
                     profile = self.by_id.get(event.user_id)
                     self.models.recall.follow(event, profile.city or None if profile else None)
                 self.followed = stream_id

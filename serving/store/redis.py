@@ -6,6 +6,7 @@ which version is in force; the streams `{feedloop}:events` and `{feedloop}:feedl
 
 import contextlib
 import struct
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from serving.store.scripts import APPLY
 ROOT = "{feedloop}:"
 """Begins every key; the braces put all keys on one node of a cluster, so that scripts may touch them together."""
 POINTER, EVENTS, FEED_LOG = f"{ROOT}pointer", f"{ROOT}events", f"{ROOT}feedlog"
+IDENTITY = f"{ROOT}identity"
 VERSIONS, LOCK, PUBLICATIONS = f"{ROOT}versions", f"{ROOT}publisher", f"{ROOT}publications"
 
 
@@ -131,3 +133,12 @@ def version_in_force(client: redis.Redis) -> str:
     if version is None:
         raise StoreDown("nothing is published yet: run `feedloop publish` first")
     return version.decode()
+
+
+def stream_name(client: redis.Redis, stream: str) -> str:
+    """What tells a stream from that of any other Redis: a name of this Redis' own, made once and kept with its data."""
+    with answering():
+        client.set(IDENTITY, uuid.uuid4().hex, nx=True)
+        identity = client.get(IDENTITY)
+    assert identity is not None
+    return f"{identity.decode(errors='replace')}:{stream}"
