@@ -6,13 +6,11 @@ rows. A post counts as viewed when the event stream has a `view` of it (see `ser
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import redis
 
-from contracts.clock import DAY
+from contracts.clock import DAY, SECOND
 from contracts.features import FEATURE_NAMES
 from contracts.progress import stage
 from contracts.tables import (
@@ -24,11 +22,11 @@ from contracts.tables import (
     POSTS,
     REQUESTS,
     VISIBILITIES,
-    TableSpec,
 )
 from contracts.workspace import Workspace
 from serving.feed.side_effects import FeedRecord, decode_record
 from serving.live_events import LiveEvent, events_after, is_later
+from serving.put_aside import Row, Rows, put_aside, tables_of
 from serving.store.families import FOREVER
 from serving.store.packing import NO_ID, unpack_document
 from serving.store.redis import EVENTS, FEED_LOG, answering, connect, stream_name
@@ -37,11 +35,13 @@ from serving.versions import FIRST, log_identity
 _READ_AT_ONCE = 1000
 _MS = {"view": 1, "dwell": 1000}
 """Milliseconds in the unit that the value of each kind of event that says how long a post was looked at comes in."""
-Row = dict[str, Any]
 
 
 def drain(workspace: Workspace, redis_url: str) -> dict[str, int]:
     """Brings what was served and done since the log's end into the lake; returns how many rows of each table came.
+
+    `put_aside` counts entries that cannot become rows: they go to `lake/quarantine/feedback.jsonl` and hold up nothing.
+    All tables are made before the first is written.
 
     What arrives meanwhile is left for the next time: the streams are read up to ids that are fixed first, and the dataset
     remembers them. Its end moves to just after the last of it, and moves whenever anything came, so that features are
@@ -55,17 +55,14 @@ def drain(workspace: Workspace, redis_url: str) -> dict[str, int]:
         names = {stream: stream_name(client, stream) for stream in upto}
         events = {one: event for one, log, _, event in _all_events(client, upto[EVENTS]) if log == log_id}
         found = {one: feed for one, feed in _all_feeds(client, upto[FEED_LOG]) if feed.versions.get("log") == log_id}
-        feeds = list(found.values())
-        views = _views(events.values())
-        rows: list[tuple[TableSpec, list[Row], tuple[str, ...]]] = [
-            (REQUESTS, [_request(feed) for feed in feeds], ("request_id",)),
-            (IMPRESSIONS, [row for feed in feeds for row in _impressions(feed, views)], ("request_id", "position")),
-            (ACTIONS, [_action(one, e) for one, e in events.items() if e.kind in ACTION_KINDS], ("action_id",)),
-            (POSTS, list(_posts(events)), ("post_id",)),
-            (BLOCKS, list(_blocks(events)), ("user_id", "target_id", "kind", "since")),
-        ]
-        for spec, new, key in rows:
-            workspace.lake.upsert(spec, pa.Table.from_pylist(new, schema=spec.schema), key)
+        tables, sound, unsound = tables_of(events, _event_rows)
+        views = _views(sound.values())
+        feed_tables, served, unserved = tables_of(found, lambda some: _feed_rows(some.values(), views))
+        put_aside(workspace, EVENTS, events, unsound)
+        put_aside(workspace, FEED_LOG, found, unserved)
+        events, found, feeds = sound, served, list(served.values())
+        for spec, table, key in (*feed_tables, *tables):
+            workspace.lake.upsert(spec, table, key)
         drained_to = dataset.drained_to | {names[stream]: last for stream, last in upto.items()}
         end = dataset.end
         for stream, ids in ((EVENTS, events), (FEED_LOG, found)):
@@ -74,7 +71,29 @@ def drain(workspace: Workspace, redis_url: str) -> dict[str, int]:
                 end = max(dataset.end, max(moments)) + 1
         if drained_to != dataset.drained_to:
             replace(dataset, end=end, drained_to=drained_to).save(workspace.dataset_path)
-    return {spec.name: len(new) for spec, new, _ in rows}
+    rows = {spec.name: table.num_rows for spec, table, _ in (*feed_tables, *tables)}
+    return rows | {"put_aside": len(unsound) + len(unserved)}
+
+
+def _feed_rows(feeds: Iterable[FeedRecord], views: dict[tuple[int, int], tuple[int, int]]) -> Rows:
+    feeds = list(feeds)
+    return [
+        (REQUESTS, [_request(feed) for feed in feeds], ("request_id",)),
+        (IMPRESSIONS, [row for feed in feeds for row in _impressions(feed, views)], ("request_id", "position")),
+    ]
+
+
+def _event_rows(events: dict[str, LiveEvent]) -> Rows:
+    """Raises ValueError for a look that took no time that can be."""
+    for event in events.values():
+        most = 1000 * DAY // SECOND if event.kind == "view" else DAY // SECOND
+        if not 0 <= event.value <= most:
+            raise ValueError(f"value {event.value} of a {event.kind} is not between 0 and {most}")
+    return [
+        (ACTIONS, [_action(one, e) for one, e in events.items() if e.kind in ACTION_KINDS], ("action_id",)),
+        (POSTS, list(_posts(events)), ("post_id",)),
+        (BLOCKS, list(_blocks(events)), ("user_id", "target_id", "kind", "since")),
+    ]
 
 
 def _last_ids(client: redis.Redis) -> dict[str, str]:

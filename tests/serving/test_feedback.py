@@ -1,23 +1,30 @@
 """What was served and done comes back into the lake: exactly once, and with the counters that serving already had."""
 
 import itertools
+import json
+import math
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 import redis
 from fastapi.testclient import TestClient
 
+from contracts.errors import BadInput
 from contracts.features import FAMILIES
 from contracts.tables import ACTIONS, BLOCKS, IMPRESSIONS, POSTS, REQUESTS, TABLES
 from serving.api import create_app
 from serving.feedback import drain
+from serving.live_events import LiveEvent
 from serving.publish import publish
-from serving.store.packing import unpack_states
-from serving.store.redis import ROOT, RedisStore, version_in_force
-from serving.versions import pointers
+from serving.store.families import FOREVER
+from serving.store.packing import NO_ID, Document, pack, unpack_states
+from serving.store.redis import EVENTS, ROOT, RedisStore, connect, version_in_force
+from serving.versions import log_identity, pointers
 from tests.serving.reference import write_states
 from tests.serving.test_api import UNHURRIED, small_world
+from tests.serving.world import END
 
 pytestmark = [pytest.mark.redis, pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:.*httpx")]
 
@@ -50,7 +57,8 @@ def served(tmp_path, redis_client, redis_url):
 def test_feeds_and_events_become_rows_once_however_often_they_are_drained(served, redis_url):
     workspace, request, posts = served
     before = {name: workspace.lake.manifest(spec).rows for name, spec in TABLES.items()}
-    assert drain(workspace, redis_url) == {"requests": 1, "impressions": 6, "actions": 5, "posts": 1, "blocks": 1}
+    assert drain(workspace, redis_url) == {"requests": 1, "impressions": 6, "actions": 5, "posts": 1, "blocks": 1,
+                                          "put_aside": 0}  # fmt: skip
     once = {name: workspace.lake.manifest(spec).content_hash for name, spec in TABLES.items()}
     drain(workspace, redis_url)
     assert {name: workspace.lake.manifest(spec).content_hash for name, spec in TABLES.items()} == once
@@ -104,6 +112,42 @@ def test_the_next_batch_counts_what_the_online_updater_had_counted(served, redis
         np.testing.assert_allclose(at_end[0], at_end[1], rtol=1e-9, err_msg=family.name)
         compared += len(keys)
     assert compared > 20
+
+
+POST = Document(9, 1, (), END + 5, END + 5, FOREVER, 0, 1, 0, NO_ID, (), "words", b"")
+IMPOSSIBLE = [
+    LiveEvent("dwell", 1, END + 5, 100, 2, 0, 7, math.inf),
+    LiveEvent("dwell", 1, END + 5, 100, 2, 0, 7, math.nan),
+    LiveEvent("dwell", 1, END + 5, 100, 2, 0, 7, 1e300),
+    LiveEvent("view", 1, END + 5, 100, 2, 0, 7, 86_400_001.0),
+    LiveEvent("click", 1, END + 5, 100, 2, 0, 2**63),
+    LiveEvent("block", 1, END + 5, target_id=2**63, block_kind="block"),
+    LiveEvent("post", 1, END + 5, 9, 1, document=pack(msgspec.structs.replace(POST, audience=(2**63,)))),
+    LiveEvent("post", 1, END + 5, 9, 1, document=pack(msgspec.structs.replace(POST, topic=2**31))),
+]
+
+
+def test_an_entry_that_cannot_be_a_row_is_put_aside_with_the_reason_and_all_others_arrive(served, redis_url):
+    workspace, _, _ = served
+    client, log_id = connect(redis_url), log_identity(workspace.dataset())
+    named = [client.xadd(EVENTS, {"log": log_id, "known_at": one.at, "event": pack(one)}) for one in IMPOSSIBLE]
+    for _ in range(2):
+        assert drain(workspace, redis_url) == {"requests": 1, "impressions": 6, "actions": 5, "posts": 1, "blocks": 1,
+                                               "put_aside": len(IMPOSSIBLE)}  # fmt: skip
+        lines = (workspace.root / "lake/quarantine/feedback.jsonl").read_text().splitlines()
+        aside = [json.loads(line) for line in lines]
+        assert [one["entry"] for one in aside] == [one.decode() for one in named] and all(
+            one["reason"] for one in aside
+        )
+
+
+def test_no_table_is_written_when_one_cannot_be_made(served, redis_url, monkeypatch):
+    workspace, _, _ = served
+    before = {name: workspace.lake.manifest(spec).content_hash for name, spec in TABLES.items()}
+    monkeypatch.setattr("serving.feedback._blocks", lambda events: iter([{"user_id": None}]))
+    with pytest.raises(BadInput):
+        drain(workspace, redis_url)
+    assert {name: workspace.lake.manifest(spec).content_hash for name, spec in TABLES.items()} == before
 
 
 def test_feeds_of_another_log_stay_out(served, redis_url, tmp_path):
