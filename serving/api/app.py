@@ -13,10 +13,12 @@ from fastapi import FastAPI, Request, Response
 from fastapi import Path as InPath
 from fastapi import Query as InQuery
 from fastapi.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from contracts.workspace import Workspace
 from serving.api import models as shapes
 from serving.api.accept import live_events
+from serving.api.body_limit import BodyLimit
 from serving.api.deployment import SERVED_POLICIES, Deployment, Deployments
 from serving.api.errors import ApiError, answer, install
 from serving.api.metrics import Metrics
@@ -53,14 +55,26 @@ def create_app(workspace: Workspace, redis_url: str, settings: ApiSettings | Non
     app = FastAPI(title="feedloop", lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.deployments, app.state.metrics = deployments, metrics
     install(app)
+    app.add_middleware(BodyLimit)
     app.middleware("http")(_with_headers)
     _feed_routes(app, deployments, metrics)
     _event_routes(app, deployments, metrics)
     _people_routes(app, deployments)
     _health_routes(app, deployments, metrics)
     if WEB.is_dir():
-        app.mount("/", StaticFiles(directory=WEB, html=True), name="web")
+        app.router.default = _page_beside(app.router.default)
     return app
+
+
+def _page_beside(nothing: ASGIApp) -> ASGIApp:
+    """The page's files for what no route knows; not mounted, as a mount takes a known path's other methods for files."""
+    files = StaticFiles(directory=WEB, html=True)
+
+    async def page(scope: Scope, receive: Receive, send: Send) -> None:
+        of_page = scope["type"] == "http" and not scope["path"].startswith("/v1/")
+        await (files if of_page else nothing)(scope, receive, send)
+
+    return page
 
 
 async def _with_headers(request: Request, call_next: Any) -> Response:
@@ -75,7 +89,7 @@ async def _with_headers(request: Request, call_next: Any) -> Response:
 def _documented(shape: type, status: int = 200) -> dict[int | str, dict[str, Any]]:
     """What the OpenAPI page says of a route that makes its own JSON."""
     described: dict[int | str, dict[str, Any]] = {status: {"model": shape}}
-    return described | {code: {"model": shapes.ErrorResponse} for code in (403, 404, 422, 503)}
+    return described | {code: {"model": shapes.ErrorResponse} for code in (403, 404, 413, 422, 503)}
 
 
 def _known(deployment: Deployment, user_id: int) -> Profile:

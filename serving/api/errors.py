@@ -43,18 +43,30 @@ def install(app: FastAPI) -> None:
 def invalid(errors: Sequence[Any]) -> str:
     """One sentence about the first thing wrong with a request."""
     first = errors[0]
+    if first["type"] == "json_invalid":
+        return f"the request's body is not JSON: {_said(first['ctx']['error'])} at character {first['loc'][-1]}"
     where = ".".join(str(part) for part in first["loc"] if part not in ("body", "query", "path"))
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-    said = first["msg"].removeprefix("Value error, ")
-    message = said[0].lower() + said[1:]
-    return f"{where or 'the request'}: {message}{more}"
+    return f"{where or 'the request'}: {_said(first['msg'])}{more}"
+
+
+def _said(message: str) -> str:
+    """A library's message as the end of a sentence."""
+    message = message.removeprefix("Value error, ")
+    return message[:1].lower() + message[1:]
 
 
 def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
         return failure(404, f"there is nothing at {request.url.path}")
-    return failure(error.status_code, f"{request.method} {request.url.path}: {error.detail}")
+    if error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "")
+        offered = f"; {allowed} is" if allowed else ""
+        response = failure(405, f"{request.method} is not there for {request.url.path}{offered}")
+        response.headers.update(error.headers or {})
+        return response
+    return failure(error.status_code, f"{request.method} {request.url.path}: {_said(str(error.detail))}")
 
 
 def _unexpected(request: Request, error: Exception) -> Response:

@@ -10,8 +10,8 @@
 | `GET /healthz`, `GET /readyz` | `Health`; `/readyz` is 503 until a version is published and Redis answers |
 | `GET /metrics` | Prometheus text |
 
-Every failure is `ErrorResponse` with one sentence: 403 somebody else's post, 404 unknown user or post, 422 a value out of
-range, 503 Redis away or nothing published.
+Every failure is `ErrorResponse` with one sentence: 403 somebody else's post, 404 unknown user or post, or a post that is
+not for this user, 405 another method, 413 a body of over 1 MB, 422 a value out of range, 503 Redis away or nothing published.
 """
 
 from typing import Annotated, Literal

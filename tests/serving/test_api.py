@@ -164,6 +164,11 @@ FAILURES = [
     ("GET", "/v1/feed?user_id=1&policy=best", None, 422, "there is no policy best"),
     ("GET", "/v1/users/999", None, 404, "there is no user 999"),
     ("GET", "/v1/nothing", None, 404, "there is nothing at /v1/nothing"),
+    ("POST", "/v1/nothing", {}, 404, "there is nothing at /v1/nothing"),
+    ("GET", "/nothing.js", None, 404, "there is nothing at /nothing.js"),
+    ("GET", "/v1/events", None, 405, "GET is not there for /v1/events; POST is"),
+    ("DELETE", "/v1/users/1", None, 405, "DELETE is not there for /v1/users/1; GET is"),
+    ("POST", "/index.html", {}, 405, "POST is not there for /index.html"),
     ("POST", "/v1/events", {"events": []}, 422, "events: list should have at least 1 item"),
     ("POST", "/v1/events", {"events": [{"kind": "like"}]}, 422, "event_id: field required"),
     ("POST", "/v1/events", {"events": [{"kind": "dance", "event_id": "e", "user_id": 1}]}, 422, "'dance'"),
@@ -211,6 +216,40 @@ def test_every_failure_is_one_sentence(api, method, path, body, status, sentence
     answer = api.request(method, path, json=body)
     assert answer.status_code == status and list(answer.json()) == ["error"]
     assert sentence in answer.json()["error"] and "Traceback" not in answer.text
+
+
+BROKEN = [
+    (b"{", "the request's body is not JSON: expecting property name enclosed in double quotes at character 1"),
+    (b"", "the request: field required"),
+    (b"[" * 100_000, "there was an error parsing the body"),
+    (b"\xff", "there was an error parsing the body"),
+    (b"[]", "the request: input should be a valid dictionary"),
+]
+
+
+@pytest.mark.parametrize(("content", "sentence"), BROKEN)
+def test_a_body_that_is_not_json_is_refused_in_a_sentence(api, content, sentence):
+    answer = raw(api, content)
+    assert answer.status_code in (400, 422) and sentence in answer.json()["error"]
+
+
+def test_a_method_that_a_path_does_not_have_is_405_and_the_page_is_served_all_the_same(api):
+    for path in ("/v1/feed?user_id=1", "/healthz"):
+        answer = api.head(path)
+        assert answer.status_code == 405 and answer.headers["allow"] == "GET"
+    for path in ("/", "/app.js"):
+        assert api.get(path).status_code == 200 and api.head(path).status_code == 200
+
+
+def test_a_body_of_over_a_megabyte_is_refused_whether_it_says_its_length_or_not(api):
+    text = '{"events": [{"kind": "click", "event_id": "big", "user_id": 1, "post_id": 100}]}'
+    long, fits = text.ljust(1_000_001).encode(), text.ljust(1_000_000).encode()
+    pieces = (long[at : at + 100_000] for at in range(0, len(long), 100_000))
+    for content in (long, pieces):
+        answer = raw(api, content)
+        assert answer.status_code == 413 and "longer than 1000000 bytes" in answer.json()["error"]
+        assert answer.headers["x-content-type-options"] == "nosniff"
+    assert raw(api, fits).status_code == 202
 
 
 def test_a_refused_event_of_a_batch_leaves_none_of_it_behind(api):
