@@ -224,7 +224,7 @@ def test_a_hidden_post_and_a_blocked_author_are_gone_from_the_next_feeds(look: C
     first = page.locator("article").first
     hidden = int(first.get_attribute("data-post"))
     first.locator("[data-action=hide]").click()
-    page.get_by_text("Hidden.").wait_for()
+    page.get_by_text("Hidden.", exact=True).wait_for()
     assert hidden not in shown(page)
 
     card = page.locator("article").first
