@@ -30,7 +30,10 @@ class Query:
 
 @dataclass
 class Viewer:
-    """What the query hydrators found. `blocks_RW` None: the look-up failed, and nothing may be shown."""
+    """What the query hydrators found. `blocks_RW` None: the look-up failed, and nothing may be shown.
+
+    `served`: the viewer's record of what this service showed, as it was read.
+    """
 
     profile: Profile | None = None
     friends_RW: np.ndarray = field(default_factory=lambda: np.zeros((0, 4), np.int64))
@@ -38,6 +41,7 @@ class Viewer:
     blocks_RW: np.ndarray | None = None
     seen_M: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     hidden_M: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    served: bytes = b""
 
 
 @dataclass

@@ -15,9 +15,12 @@ from recall.posts import Ranked
 from serving.feed.candidates import Candidates, Feed, Prepared, Query, Run
 from serving.feed.hydrators import gathered
 from serving.feed.merge import Merge, Pool
-from serving.feed.stage import Filter, Hydrator, QueryHydrator, Scorer, Selector, SideEffect, Source
+from serving.feed.stage import Filter, Hydrator, Overtaken, QueryHydrator, Scorer, Selector, SideEffect, Source
 from serving.feed.timing import Inline, Punctual
-from serving.store.protocol import Store
+from serving.store.protocol import Store, StoreDown
+
+_ATTEMPTS = 64
+"""How often a feed is selected when others of the same viewer come first: each time, one of them has succeeded."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +52,21 @@ class FeedPipeline:
             there |= set(getattr(stage, "adds", ()))
 
     def run(self, query: Query, store: Store) -> Feed:
-        """A whole feed over `store`, side effects included. `StoreDown` when the store does not answer."""
+        """A whole feed over `store`, side effects included.
+
+        `StoreDown` when the store does not answer, or too many feeds of one viewer are made at once.
+        """
         prepared = self.prepare(query, store)
-        feed = self.rank(prepared)
-        for effect in self.side_effects:
-            self.runner.call(prepared.run, effect.name, partial(effect.run, prepared.run, feed))
-        return feed
+        scored = self._score(prepared)
+        for _ in range(_ATTEMPTS):
+            feed = self._feed(prepared, scored)
+            try:
+                for effect in self.side_effects:
+                    self.runner.call(prepared.run, effect.name, partial(effect.run, prepared.run, feed))
+                return feed
+            except Overtaken:
+                prepared, scored = self._without_shown(prepared, scored)
+        raise StoreDown(f"user {query.user_id} asks for too many feeds at once: ask again")
 
     def prepare(self, query: Query, store: Store) -> Prepared:
         """Everything up to the features, which does not depend on how the policy scores: candidates with inputs."""
@@ -76,16 +88,33 @@ class FeedPipeline:
 
     def rank(self, prepared: Prepared) -> Feed:
         """Scores, selects and looks once more at the live state; `prepared` may be ranked by many policies."""
+        return self._feed(prepared, self._score(prepared))
+
+    def _score(self, prepared: Prepared) -> Candidates:
         run, candidates = prepared.run, prepared.candidates
         for scorer in self.scorers:
             candidates = self.runner.call(
                 run, scorer.name, partial(scorer.score, run, candidates),
                 partial(scorer.fallback, run, candidates),
             )  # fmt: skip
-        shown = self.runner.call(run, self.selector.name, partial(self._select, run, candidates))
-        return Feed(
-            run.query, run.viewer, self.policy, shown, tuple(run.degraded), run.took_ms, prepared.candidates["post_id"]
-        )
+        return candidates
+
+    def _feed(self, prepared: Prepared, scored: Candidates) -> Feed:
+        run, considered_N = prepared.run, prepared.candidates["post_id"]
+        shown = self.runner.call(run, self.selector.name, partial(self._select, run, scored))
+        return Feed(run.query, run.viewer, self.policy, shown, tuple(run.degraded), run.took_ms, considered_N)
+
+    def _without_shown(self, prepared: Prepared, scored: Candidates) -> tuple[Prepared, Candidates]:
+        """Both as they are with the viewer read anew; from the start when too few scored candidates are left."""
+        run = prepared.run
+        for hydrator in self.query_hydrators:
+            self.runner.call(run, hydrator.name, partial(hydrator.hydrate, run))
+        left = scored.take(~np.isin(scored["post_id"], run.viewer.seen_M))
+        if len(left) < run.query.size:
+            prepared = self.prepare(run.query, run.store)
+            return prepared, self._score(prepared)
+        candidates = prepared.candidates
+        return Prepared(run, candidates.take(~np.isin(candidates["post_id"], run.viewer.seen_M))), left
 
     def _select(self, run: Run, candidates: Candidates) -> Candidates:
         """Selects, drops what may no longer be shown, and selects again from the rest: slots are given to what is seen."""

@@ -32,4 +32,5 @@ class ViewerHydrator:
             blocks_RW=blocks_RW,
             seen_M=np.unique(np.r_[tuple(unpack_records(values[name], SEEN)[:, 0] for name in ("seen", "served"))]),
             hidden_M=np.unique(unpack_records(values["hidden"], SEEN)[:, 0]),
+            served=values["served"] or b"",
         )

@@ -6,8 +6,11 @@ import numpy as np
 from contracts.features import FEATURE_NAMES, FEATURE_VERSION
 from serving.changes import seen_mutation
 from serving.feed.candidates import Feed, Run
+from serving.feed.stage import Overtaken
+from serving.store.families import SEEN, key
 from serving.store.packing import pack
-from serving.store.redis import FEED_LOG, RedisStore, answering
+from serving.store.redis import FEED_LOG, PREFIXES, ROOT, RedisStore, answering, packed
+from serving.store.scripts import SHOW
 
 
 class FeedRecord(msgspec.Struct, array_like=True, frozen=True):
@@ -36,9 +39,10 @@ decode_record = msgspec.msgpack.Decoder(FeedRecord).decode
 
 
 class Served:
-    """Adds the slate to the viewer's seen posts and to the feed log, in one transaction.
+    """Adds the slate to the viewer's seen posts and to the feed log, by one script.
 
-    It ends before the answer leaves, so that the next page, or the same after a restart, cannot show a post again.
+    It ends before the answer leaves, so that the next page, or the same after a restart, cannot show a post again; and it
+    is `Overtaken` by a feed that was shown meanwhile, so that of two asked for at once each shows posts of its own.
     """
 
     name = "served"
@@ -55,10 +59,15 @@ class Served:
             seen_mutation(query.user_id, post_id, query.now, self.live_us, "served")
             for post_id in feed.post_id_K.tolist()
         ]
-        with answering(), store.client.pipeline(transaction=True) as pipe:
-            store.apply(mutations, client=pipe)
-            pipe.xadd(FEED_LOG, {"feed": pack(self._record(feed))}, maxlen=self.log_entries, approximate=True)
-            pipe.execute()
+        served = run.viewer.served
+        with answering():
+            shown = store.client.register_script(SHOW)(
+                keys=[store.place(key("served", query.user_id)), FEED_LOG],
+                args=[ROOT, store.version, PREFIXES, packed(mutations), len(served), served[-8 * SEEN.width :],
+                      pack(self._record(feed)), self.log_entries],
+            )  # fmt: skip
+        if not shown:
+            raise Overtaken
 
     def _record(self, feed: Feed) -> FeedRecord:
         raw_KF = np.ascontiguousarray(feed.inputs_KF[:, : len(FEATURE_NAMES)], "<f8")

@@ -82,8 +82,12 @@ class Selector(Protocol):
     def select(self, run: Run, candidates: Candidates, size: int) -> tuple[np.ndarray, np.ndarray]: ...
 
 
+class Overtaken(Exception):
+    """Another feed of the same viewer was shown since this one's viewer was read: it has to be selected again."""
+
+
 class SideEffect(Protocol):
-    """Something done with a finished feed."""
+    """Something done with a finished feed; the first may say `Overtaken`, having done nothing."""
 
     @property
     def name(self) -> str: ...

@@ -132,6 +132,24 @@ return 1
 """
 )
 
+SHOW = (
+    MUTATE
+    + """
+-- Counts posts as shown to a viewer and logs their feed, unless another feed was shown since the viewer's record was read.
+-- KEYS: the viewer's record, feed log. ARGV: root, version, msgpack of live prefixes, msgpack of mutations, bytes of the
+-- record as it was read, its last entry, feed, about how many feeds the log keeps
+local last = ARGV[6]
+if redis.call('STRLEN', KEYS[1]) ~= tonumber(ARGV[5]) then return 0 end
+if #last > 0 and redis.call('GETRANGE', KEYS[1], -#last, -1) ~= last then return 0 end
+local mutations, place = cmsgpack.unpack(ARGV[4]), placed(ARGV[1], ARGV[2], cmsgpack.unpack(ARGV[3]))
+local wrong = unreadable(mutations, place)
+if wrong then return wrong end
+redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[8], '*', 'feed', ARGV[7])
+mutate(mutations, place)
+return 1
+"""
+)
+
 FLIP = """
 -- Puts a version in force, if no event came since the stream id up to which it holds all of them.
 -- KEYS: pointer, stream, meta of the new version. ARGV: root, new version, last stream id that it holds
