@@ -103,7 +103,7 @@ def _speed(result: Result, rounds: int, resamples: int) -> None:
 
 def _coverage(result: Result, quick: bool) -> None:
     logs = 5 if quick else 250
-    shared = {"logs": logs, "resamples": 200}
+    shared = {"logs": logs, "resamples": 100 if quick else 1_000}
     worlds = {"positions apart": (1.0, 101, APART), "posts tire of like ones above": (0.5, 102, TIRED)}
     for world, (fatigue, seed, right) in worlds.items():
         sizes: dict[str, Any] = {**shared, "requests": 2_000, "viewers": 1_000, "seed": seed, "fatigue": fatigue}
