@@ -29,7 +29,7 @@ from serving.store.families import key
 from serving.store.packing import Profile, unpack_profile
 from serving.store.protocol import Store, StoreDown
 from serving.store.redis import RedisStore, version_in_force
-from serving.versions import FIRST, Meta, read_meta
+from serving.versions import FIRST, Meta, pointers, read_meta
 
 SERVED_POLICIES = ("full", "prerank", "popularity", "chronological")
 
@@ -137,9 +137,10 @@ class Deployments:
         """The deployment in force; `StoreDown` says why there is none."""
         if self._deployment is None:
             self._look()
-        if self._deployment is None:
+        deployment = self._deployment
+        if deployment is None:
             raise self._failure or StoreDown("nothing is published yet: run `feedloop publish` first")
-        return self._deployment
+        return deployment
 
     def ready(self) -> Deployment:
         """As `current`, after Redis has answered and confirmed that what is served is what was published.
@@ -156,27 +157,31 @@ class Deployments:
 
     def _behind_s(self, version: str) -> float | None:
         """Seconds since `version` was first seen in force while another was served; None when it is served."""
-        if self._deployment is None or self._deployment.meta.version == version:
+        deployment, behind = self._deployment, self._behind  # other threads may change both meanwhile
+        if deployment is None or deployment.meta.version == version:
             self._behind = None
             return None
-        if self._behind is None or self._behind[0] != version:
-            self._behind = version, time.monotonic()
-        return time.monotonic() - self._behind[1]
+        if behind is None or behind[0] != version:
+            behind = self._behind = version, time.monotonic()
+        return time.monotonic() - behind[1]
 
     def _keep_current(self) -> None:
         while not self._stop.wait(self._settings.poll_s):
             # Nothing may end this thread: without it no new version and no new post would ever be served.
             try:
                 self._look()
-                if self._deployment is not None:
-                    self._deployment.follow(self._client)
+                if (deployment := self._deployment) is not None:
+                    deployment.follow(self._client)
             except StoreDown:
                 pass  # the next turn tries again; requests say so meanwhile
             except Exception:
                 traceback.print_exc(file=sys.stderr)
 
     def _look(self) -> None:
-        """Loads a newly published version; until it is loaded, and if it cannot be, the one before goes on serving."""
+        """Loads a newly published version; until it is loaded, and if it cannot be, the one before goes on serving.
+
+        That ends when a further one is published, as Redis holds no more than two.
+        """
         with self._turn:
             try:
                 version = version_in_force(self._client)
@@ -193,10 +198,13 @@ class Deployments:
                 if self._fail(f"loading it failed with {type(error).__name__}"):
                     traceback.print_exc(file=sys.stderr)
 
-    def _fail(self, sentence: str) -> bool:
+    def _fail(self, reason: str) -> bool:
         """Remembers why the published version cannot be served; False when that was known already."""
+        sentence = f"the published version cannot be served: {reason}"
         new = self._failure is None or str(self._failure) != sentence
         self._failure = StoreDown(sentence)
         if new:
-            say(f"the published version cannot be served: {sentence}")
+            say(sentence)
+        if self._deployment is not None and self._deployment.meta.version not in pointers(self._client):
+            self._deployment = None  # swept from Redis, and no event reaches it any more
         return new

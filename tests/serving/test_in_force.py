@@ -113,3 +113,13 @@ def test_the_watch_outlives_any_failure_and_loads_what_works_again(stuck, worksp
     while api.get("/readyz").json()["version"] != published and time.monotonic() < give_up_at:
         time.sleep(0.05)
     assert page(api)["versions"]["snapshot"] == published
+
+
+def test_a_version_that_was_swept_from_redis_is_not_served_any_more(stuck, workspace, redis_url):
+    api, _ = stuck
+    assert page(api, n=2)["items"]
+    publish(workspace, redis_url)
+    give_up_at = time.monotonic() + 30
+    while (answer := api.get("/v1/feed?user_id=1")).status_code != 503 and time.monotonic() < give_up_at:
+        time.sleep(0.05)
+    assert answer.status_code == 503 and "cannot be served: loading it failed" in answer.json()["error"]
