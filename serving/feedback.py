@@ -29,6 +29,7 @@ from serving.live_events import LiveEvent, events_after, is_later
 from serving.put_aside import Row, Rows, put_aside, tables_of
 from serving.store.families import FOREVER
 from serving.store.packing import NO_ID, unpack_document
+from serving.store.protocol import Unreadable
 from serving.store.redis import EVENTS, FEED_LOG, answering, connect, stream_name
 from serving.versions import FIRST, log_identity
 
@@ -119,7 +120,11 @@ def _all_feeds(client: redis.Redis, upto: str) -> Iterator[tuple[str, FeedRecord
             return
         for stream_id, fields in entries:
             after = stream_id.decode()
-            yield after, decode_record(fields[b"feed"])
+            try:
+                feed = decode_record(fields[b"feed"])
+            except (KeyError, ValueError):
+                raise Unreadable(f"entry {after} of the stream {FEED_LOG} is no feed: delete it there") from None
+            yield after, feed
 
 
 def _request(feed: FeedRecord) -> Row:

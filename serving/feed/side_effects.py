@@ -8,7 +8,7 @@ from serving.changes import seen_mutation
 from serving.feed.candidates import Feed, Run
 from serving.feed.stage import Overtaken
 from serving.store.families import SEEN, key
-from serving.store.packing import pack
+from serving.store.packing import pack, reader
 from serving.store.redis import FEED_LOG, PREFIXES, ROOT, RedisStore, answering, packed
 from serving.store.scripts import SHOW
 
@@ -35,7 +35,7 @@ class FeedRecord(msgspec.Struct, array_like=True, frozen=True):
     degraded: list[str]
 
 
-decode_record = msgspec.msgpack.Decoder(FeedRecord).decode
+decode_record = reader(FeedRecord)
 
 
 class Served:

@@ -4,6 +4,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from serving.api import create_app
+from serving.feedback import drain
 from serving.live_events import EventLog, LiveEvent
 from serving.publish import publish
 from serving.store.families import key
@@ -106,6 +107,13 @@ def test_a_foreign_entry_of_the_event_stream_is_named(workspace, redis_client, r
     entry = redis_client.xadd(EVENTS, {"log": "x", "known_at": "1", "event": b"\xc1"}).decode()
     with pytest.raises(Unreadable, match=f"entry {entry} of the stream"):
         publish(workspace, redis_url)
+
+
+@pytest.mark.parametrize("fields", [{"feed": b"\xc1"}, {"other": "x"}])
+def test_a_foreign_entry_of_the_feed_log_is_named(workspace, redis_client, redis_url, fields):
+    entry = redis_client.xadd(FEED_LOG, fields).decode()
+    with pytest.raises(Unreadable, match=f"entry {entry} of the stream"):
+        drain(workspace, redis_url)
 
 
 def test_an_unreadable_description_of_a_version_is_one_sentence(workspace, redis_client, redis_url):
