@@ -62,18 +62,27 @@ export function settleAll(root = document) {
   }
 }
 
+/** Sends `batch`; resolves to what is to be sent again. One refused event refuses its batch: each is then sent alone,
+ * and what is refused (its post was deleted, its author blocked) is given up. */
+async function deliver(batch) {
+  try {
+    await send(batch);
+    return [];
+  } catch ({ status }) {
+    if (!(status >= 400 && status < 500)) return batch;
+    const left = [];
+    if (batch.length > 1) for (const event of batch) left.push(...(await deliver([event])));
+    return left;
+  }
+}
+
 /** Sends what waits; events that fail to arrive wait for the next time, under the same ids. */
 export async function flush() {
   if (sending || !waiting.length) return;
   sending = true;
   const batch = waiting.splice(0, BATCH);
-  try {
-    await send(batch);
-  } catch {
-    waiting.unshift(...batch);
-  } finally {
-    sending = false;
-  }
+  waiting.unshift(...(await deliver(batch)));
+  sending = false;
 }
 
 setInterval(flush, FLUSH_MS);

@@ -304,6 +304,33 @@ def test_what_was_read_is_reported_once_as_dwell_in_seconds(look: Callable, site
     assert [2 <= event.value < 60 for event in read] == [True]
 
 
+def test_what_was_read_arrives_though_another_author_of_the_page_has_blocked_the_reader_by_then(
+    look: Callable, site: SimpleNamespace
+) -> None:
+    page = look(7)
+    page.set_viewport_size({"width": 1280, "height": 3000})
+    author_of = {int(card.get_attribute("data-post")): int(card.get_attribute("data-author"))
+                 for card in page.locator("article").all()}  # fmt: skip
+    blocker = next(iter(author_of.values()))
+    others = {post_id for post_id, author in author_of.items() if author != blocker and (post_id - 100) % 8 != 7}
+    assert others, "somebody else has an original on the page"
+    page.wait_for_timeout(2500)
+
+    def tell(kind: str) -> None:
+        event = {"event_id": f"{kind} of 7", "kind": kind, "user_id": blocker, "target_id": 7}
+        assert page.request.post(f"{site.url}/v1/events", data={"events": [event]}).status == 202
+
+    tell("block")
+    refresh(page)
+    waited = 0
+    while not others <= {event.post_id for event in kept(site, "dwell", 7)} and waited < 100:
+        page.wait_for_timeout(100)
+        waited += 1
+    tell("unblock")
+    assert others <= {event.post_id for event in kept(site, "dwell", 7)}
+    look.seen.complaints = [one for one in look.seen.complaints if "404" not in one]
+
+
 def test_the_keyboard_alone_moves_between_posts_and_likes_one(look: Callable, site: SimpleNamespace) -> None:
     page = look(8, reduced_motion="reduce", color_scheme="dark")
     page.locator("article").first.focus()
