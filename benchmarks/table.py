@@ -7,6 +7,8 @@ from benchmarks.claims import RESULTS
 from contracts.files import read_json, write_atomically
 
 README = Path(__file__).parent.parent / "README.md"
+FIRST = ("loop", "serving")
+"""What a newcomer looks for first."""
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 
@@ -14,7 +16,7 @@ def table() -> str:
     """The Markdown table of every kept result, with the machine below it."""
     lines = ["| claim | measured | beside | goal | |", "|---|---|---|---|---|"]
     machines = set()
-    for path in sorted(RESULTS.glob("*.json")):
+    for path in sorted(RESULTS.glob("*.json"), key=lambda path: (path.stem not in FIRST, path.stem)):
         result = read_json(path)
         machines.add(result["machine"])
         for claim in result["claims"]:
