@@ -1,7 +1,7 @@
 """The whole loop in one call: log -> features -> samples -> models -> replay -> published feed, and a summary of it."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,15 +71,21 @@ def _summary(
     }
 
 
+def _whole_tables(lake: Lake, specs: Collection[TableSpec]) -> dict[str, str]:
+    """Content hashes of the tables that are there; `BadInput` when a file of one is gone or damaged."""
+    hashes = content_hashes(lake, specs)
+    for spec in specs:
+        if spec.name in hashes:
+            lake.files(spec)
+    return hashes
+
+
 def _bring_log(workspace: Workspace, settings: LoopSettings, record: StageRecord) -> None:
     from pipelines.sources import SOURCES, fingerprint
 
     def outputs() -> dict[str, str]:
         workspace.dataset()
-        for spec in TABLES.values():
-            if workspace.lake.exists(spec):
-                workspace.lake.files(spec)
-        return content_hashes(workspace.lake, TABLES.values())
+        return _whole_tables(workspace.lake, TABLES.values())
 
     if settings.source == "environment":
         from simulator.environment import EnvironmentSettings, simulate
@@ -100,15 +106,10 @@ def _prepare_samples(workspace: Workspace, record: StageRecord) -> None:
     from pipelines.features import build_states
     from pipelines.samples import build_samples
 
-    def made(lake: Lake, specs: list[TableSpec]) -> dict[str, str]:
-        for spec in specs:
-            lake.files(spec)
-        return content_hashes(lake, specs)
-
     record.run("features", lambda: build_states(workspace, spark.session()), settings={}, rooms=("pipelines",),
-               outputs=lambda: made(workspace.features, list(STATES.values())), after=("log",))  # fmt: skip
+               outputs=lambda: _whole_tables(workspace.features, STATES.values()), after=("log",))  # fmt: skip
     record.run("samples", lambda: build_samples(workspace, spark.session()), settings={}, rooms=("pipelines",),
-               outputs=lambda: made(workspace.samples, [SAMPLES]), after=("log",))  # fmt: skip
+               outputs=lambda: _whole_tables(workspace.samples, [SAMPLES]), after=("log",))  # fmt: skip
     spark.stop()
 
 
