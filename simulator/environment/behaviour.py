@@ -1,6 +1,7 @@
 """How people behave: the probability of every action on every post of a slate, from hidden but fixed quantities.
 
-docs/environment.md states the formulas. Shapes: N requests, K slate positions, U users, P posts, E edges, T topics.
+docs/environment.md states the formulas. Shapes: N requests, K slate positions, R examined places (one position of one
+request each), U users, P posts, E edges, T topics, A tasks.
 """
 
 from dataclasses import dataclass, fields
@@ -10,8 +11,11 @@ import numpy as np
 from contracts.clock import DAY, HOUR
 from contracts.tables import POST_KINDS
 from contracts.tasks import TASK_NAMES
+from simulator.environment.examination import Examination
 
-EXAMINATION_POWER = 0.4
+HIDE = TASK_NAMES.index("hide")
+REQUESTS_AT_ONCE = 4096
+"""Requests whose probabilities are worked out together: enough for fast columns, few enough for the processor's cache."""
 IN_WINDOW = 0.995
 """Share of actions that come inside the attribution window; the others come after it and do not count."""
 
@@ -24,8 +28,6 @@ TALK_BY_KIND = np.array([1.0, 0.55, 0.25, 0.2, 1.3, 0.2])
 """How much the kind invites comments."""
 PASS_ON_BY_KIND = np.array([[0.4, 0.5, 1.7, 0.8, 0.5, 2.0], [0.9, 1.3, 0.7, 1.3, 1.2, 0.5]])
 """How much the kind invites shares: from strangers (row 0), from friends (row 1)."""
-LIFE_HOURS_BY_KIND = np.array([8.0, 30.0, 90.0, 36.0, 10.0, 120.0])
-"""Half-life of interest in the kind."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,8 @@ class Latents:
     """What behaviour depends on besides time: all of it fixed for the whole log.
 
     `style_UA`: a person's readiness per task. `tie_E` by sorted `tie_key_E` = user * U + author. `origin_author_P`:
-    author at the root of the origin chain. Quality, bait, talk, taste and tie lie between 0 and 1.
+    author at the root of the origin chain. Quality, bait, talk, taste and tie lie between 0 and 1. From
+    `examination_power` on: the settings of those names.
     """
 
     user_ids_U: np.ndarray
@@ -52,6 +55,19 @@ class Latents:
     talk_T: np.ndarray
     tie_key_E: np.ndarray
     tie_E: np.ndarray
+    examination_power: np.ndarray
+    life_hours_by_kind: np.ndarray
+    task_levels_A: np.ndarray
+    tie_slopes_A: np.ndarray
+    cascade: np.ndarray
+    persistence: np.ndarray
+    stop_after_action: np.ndarray
+
+    @property
+    def examination(self) -> Examination:
+        """How these people look at slates."""
+        kind = "cascade" if self.cascade else "position"
+        return Examination(kind, float(self.examination_power), float(self.persistence), float(self.stop_after_action))
 
     def ties(self, user_N: np.ndarray, author_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Tie strength of pairs, and whether an edge ever joins them; without one 0.03, in one community 0.08."""
@@ -67,11 +83,6 @@ class Latents:
 LATENT_NAMES = tuple(field.name for field in fields(Latents))
 
 
-def examination(positions: int) -> np.ndarray:
-    """Probability (K,) that a person looks at each position: 1 / (1 + k) ** EXAMINATION_POWER."""
-    return (1.0 + np.arange(positions)) ** -EXAMINATION_POWER
-
-
 def _earlier_equal(values_NK: np.ndarray, filled_NK: np.ndarray) -> np.ndarray:
     """How many earlier filled positions (N, K) hold the same value."""
     same_NKK = (values_NK[:, :, None] == values_NK[:, None, :]) & filled_NK[:, None, :]
@@ -80,7 +91,7 @@ def _earlier_equal(values_NK: np.ndarray, filled_NK: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Moods:
-    """What the formulas read for each slot (N, K)."""
+    """What the formulas read for each examined place (R,); `style` (R, A)."""
 
     taste: np.ndarray
     tie: np.ndarray
@@ -96,28 +107,28 @@ class Moods:
     style: np.ndarray
 
 
-def read_moods(latents: Latents, user_N: np.ndarray, post_NK: np.ndarray, requested_at_N: np.ndarray) -> Moods:
-    """The quantities of every slot, by indices; slots of -1 hold those of post 0 and are masked by the caller."""
-    post_NK = np.maximum(post_NK, 0)
-    topic_NK = latents.topic_P[post_NK]
-    user_NK = np.broadcast_to(user_N[:, None], post_NK.shape)
+def read_moods(
+    latents: Latents, user_N: np.ndarray, requested_at_N: np.ndarray, request_R: np.ndarray, post_R: np.ndarray
+) -> Moods:
+    """The quantities of places, by indices: of the request `request_R` (into N) and the post `post_R`."""
     hour_N = (requested_at_N % DAY) / HOUR
-    weekday_N = (requested_at_N // DAY + 3) % 7
-    tie_NK, joined_NK = latents.ties(user_NK, latents.author_P[post_NK])
+    evening_N = np.cos(2 * np.pi * (hour_N - 20.0) / 24.0)
+    weekend_N = (requested_at_N // DAY + 3) % 7 >= 5
+    user_R, topic_R = user_N[request_R], latents.topic_P[post_R]
+    tie_R, joined_R = latents.ties(user_R, latents.author_P[post_R])
     return Moods(
-        taste=latents.taste_UT[user_NK, topic_NK], tie=tie_NK, joined=joined_NK,
-        quality=latents.quality_P[post_NK], bait=latents.bait_P[post_NK], talk=latents.talk_T[topic_NK],
-        public=latents.public_P[post_NK], kind=latents.kind_P[post_NK],
-        age_hours=np.maximum(requested_at_N[:, None] - latents.created_at_P[post_NK], 0) / HOUR,
-        evening=np.cos(2 * np.pi * (hour_N - 20.0) / 24.0)[:, None], weekend=(weekday_N >= 5)[:, None],
-        style=latents.style_UA[user_NK],
+        taste=latents.taste_UT[user_R, topic_R], tie=tie_R, joined=joined_R,
+        quality=latents.quality_P[post_R], bait=latents.bait_P[post_R], talk=latents.talk_T[topic_R],
+        public=latents.public_P[post_R], kind=latents.kind_P[post_R],
+        age_hours=np.maximum(requested_at_N[request_R] - latents.created_at_P[post_R], 0) / HOUR,
+        evening=evening_N[request_R], weekend=weekend_N[request_R], style=latents.style_UA[user_R],
     )  # fmt: skip
 
 
-def examined_probabilities(moods: Moods) -> np.ndarray:
-    """Probability (N, K, A) of each task in the order of TASK_NAMES once the post is examined, before slate fatigue."""
+def examined_probabilities(moods: Moods, latents: Latents) -> np.ndarray:
+    """Probability (R, A) of each task in the order of TASK_NAMES once the post is examined, before slate fatigue."""
     m = moods
-    fresh, fresh_hours = 0.5 ** (m.age_hours / LIFE_HOURS_BY_KIND[m.kind]), 0.5 ** (m.age_hours / 10.0)
+    fresh, fresh_hours = 0.5 ** (m.age_hours / latents.life_hours_by_kind[m.kind]), 0.5 ** (m.age_hours / 10.0)
     close = m.tie**1.2
     by_kind = m.evening * EVENING_BY_KIND[m.kind]
     by_person = m.evening * np.where(m.joined, -1.0, 1.0)
@@ -142,26 +153,70 @@ def examined_probabilities(moods: Moods) -> np.ndarray:
     cold = (1 - m.taste) ** 3 * (1 - close) ** 5
     regret = m.bait * (1 - close) ** 2 * (0.2 + 1.2 * m.taste) * (1.2 - m.quality) * np.exp(-0.9 * m.evening)
     hide = 0.04 * np.exp(-1.2 * by_kind) * cold * (1.35 - m.quality) * (1.6 - 1.4 * fresh) + 0.11 * regret
-    return np.stack([click, like, comment, share, hide], axis=-1) * m.style
+    probabilities_RA = np.stack([click, like, comment, share, hide], axis=-1) * m.style * latents.task_levels_A
+    if latents.tie_slopes_A.any():
+        probabilities_RA *= np.exp(latents.tie_slopes_A * close[..., None])
+    return probabilities_RA
+
+
+def place_probabilities(
+    latents: Latents,
+    user_N: np.ndarray,
+    post_NK: np.ndarray,
+    requested_at_N: np.ndarray,
+    request_R: np.ndarray,
+    position_R: np.ndarray,
+) -> np.ndarray:
+    """Probability (R, A) that the post of each filled place is acted on once it is examined, whenever the action comes.
+
+    By indices; -1 in `post_NK` is an empty position. The same author (at the origin or here) or topic earlier in the
+    slate tires.
+    """
+    filled_NK = post_NK >= 0
+    safe_NK = np.maximum(post_NK, 0)
+    moods = read_moods(latents, user_N, requested_at_N, request_R, safe_NK[request_R, position_R])
+    authors_R = _earlier_equal(latents.origin_author_P[safe_NK], filled_NK)[request_R, position_R]
+    topics_R = _earlier_equal(latents.topic_P[safe_NK], filled_NK)[request_R, position_R]
+    chances_RA = examined_probabilities(moods, latents)
+    chances_RA[:, :HIDE] *= (0.6**authors_R * 0.85**topics_R)[:, None]
+    chances_RA[:, HIDE] *= (1.0 + 0.9 * authors_R) * (1.0 + 0.25 * topics_R)
+    return np.clip(chances_RA, 0.0, 0.9)
 
 
 def slate_probabilities(
     latents: Latents, user_N: np.ndarray, post_NK: np.ndarray, requested_at_N: np.ndarray
 ) -> np.ndarray:
-    """Probability (N, K, A) that the post at a position is examined and acted on, whenever the action comes.
+    """Probability (N, K, A) that the post at each position is acted on once it is examined; 0 at empty positions (-1)."""
+    chances_NKA = np.zeros((*post_NK.shape, len(TASK_NAMES)))
+    for first in range(0, len(post_NK), REQUESTS_AT_ONCE):
+        batch = slice(first, first + REQUESTS_AT_ONCE)
+        request_R, position_R = np.nonzero(post_NK[batch] >= 0)
+        chances_NKA[first + request_R, position_R] = place_probabilities(
+            latents, user_N[batch], post_NK[batch], requested_at_N[batch], request_R, position_R
+        )
+    return chances_NKA
 
-    By indices; empty slots (-1) get 0. The same author (at the origin or here) or topic earlier in the slate tires.
-    """
-    filled_NK = post_NK >= 0
-    moods = read_moods(latents, user_N, post_NK, requested_at_N)
-    safe_NK = np.maximum(post_NK, 0)
-    authors_NK = _earlier_equal(latents.origin_author_P[safe_NK], filled_NK)
-    topics_NK = _earlier_equal(latents.topic_P[safe_NK], filled_NK)
-    engaged_NK = 0.6**authors_NK * 0.85**topics_NK
-    tired_NK = (1.0 + 0.9 * authors_NK) * (1.0 + 0.25 * topics_NK)
-    factor_NKA = np.stack([engaged_NK] * (len(TASK_NAMES) - 1) + [tired_NK], axis=-1)
-    probabilities_NKA = np.clip(examined_probabilities(moods) * factor_NKA, 0.0, 0.9)
-    return probabilities_NKA * examination(post_NK.shape[1])[:, None] * filled_NK[:, :, None]
+
+def respond(
+    rng: np.random.Generator,
+    latents: Latents,
+    user_N: np.ndarray,
+    post_NK: np.ndarray,
+    requested_at_N: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """What happens to slates: which positions are looked at (N, K), and what is done there (N, K, A)."""
+    examination = latents.examination
+    looked_NK = examination.first_looks(rng, post_NK >= 0)
+    acted_NKA = np.zeros((*post_NK.shape, len(TASK_NAMES)), bool)
+    for first in range(0, len(post_NK), REQUESTS_AT_ONCE):
+        batch = slice(first, first + REQUESTS_AT_ONCE)
+        request_R, position_R = np.nonzero(looked_NK[batch])
+        chances_RA = place_probabilities(
+            latents, user_N[batch], post_NK[batch], requested_at_N[batch], request_R, position_R
+        )
+        drawn_NKA = rng.random(acted_NKA[batch].shape)
+        acted_NKA[first + request_R, position_R] = drawn_NKA[request_R, position_R] < chances_RA
+    return examination.after_actions(rng, looked_NK, acted_NKA)
 
 
 assert TASK_NAMES == ("click", "like", "comment", "share", "hide")

@@ -9,7 +9,7 @@ import numpy as np
 
 from contracts.clock import DAY, MINUTE, SECOND
 from contracts.tasks import TASKS
-from simulator.environment.behaviour import Latents, examination, slate_probabilities
+from simulator.environment.behaviour import Latents, respond
 from simulator.environment.lookups import Graph, rank_within
 from simulator.environment.people import People
 from simulator.environment.policy import chronological_order, draw_slates, mixture_propensities
@@ -19,8 +19,6 @@ from simulator.environment.settings import EnvironmentSettings
 
 MOST_REQUESTS_A_DAY = 24
 SATISFACTION_MEMORY = 0.85
-RETURN_PULL = 0.4
-"""How strongly satisfaction moves the rate of requests: rate x exp(pull x satisfaction)."""
 
 
 @dataclass
@@ -38,15 +36,21 @@ class Log:
 
 
 def _requests_of_day(
-    rng: np.random.Generator, day_at: int, last_at: int, rate_U: np.ndarray, registered_at_U: np.ndarray
+    rng: np.random.Generator,
+    settings: EnvironmentSettings,
+    day_at: int,
+    rate_U: np.ndarray,
+    registered_at_U: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Viewer (N,), moment (N,) and session number (N,) of the day's requests, ordered by viewer and moment.
 
     Sessions are Poisson; each holds one request or more, some minutes apart.
     """
-    session_user_S = np.repeat(np.arange(len(rate_U)), rng.poisson(rate_U / 1.45))
-    begin_S = day_at + rhythm(rng, len(session_user_S))
-    length_S = rng.geometric(0.69, len(session_user_S))
+    # Rounded, since 1.45 requests a session is what the demo's log was drawn with.
+    mean_length = round(1.0 / settings.session_end, 2)
+    session_user_S = np.repeat(np.arange(len(rate_U)), rng.poisson(rate_U / mean_length))
+    begin_S = day_at + rhythm(rng, len(session_user_S), settings.hour_weights)
+    length_S = rng.geometric(settings.session_end, len(session_user_S))
     session_N = np.repeat(np.arange(len(session_user_S)), length_S)
     gap_N = np.where(
         rank_within(session_N) == 0, 0, SECOND * 20 + rng.exponential(4 * MINUTE, len(session_N)).astype(np.int64)
@@ -55,7 +59,7 @@ def _requests_of_day(
     first_S = np.cumsum(length_S) - length_S
     at_N = begin_S[session_N] + total_N - total_N[first_S[session_N]] if len(session_N) else np.zeros(0, np.int64)
     user_N = session_user_S[session_N]
-    kept_N = (at_N < min(day_at + DAY, last_at)) & (at_N > registered_at_U[user_N] + MINUTE)
+    kept_N = (at_N < min(day_at + DAY, settings.end_at - MINUTE)) & (at_N > registered_at_U[user_N] + MINUTE)
     user_N, at_N, session_N = user_N[kept_N], at_N[kept_N], session_N[kept_N]
     order_N = np.lexsort((session_N, at_N, user_N))
     user_N, at_N, session_N = user_N[order_N], at_N[order_N], session_N[order_N]
@@ -111,12 +115,11 @@ def run_days(
 ) -> Log:
     """The whole log. Within a day the k-th requests of all viewers are made together: only one's own past matters."""
     users, k = settings.users, settings.slate_size
-    rate_U = np.minimum(rng.lognormal(0.0, 0.8, users), 12.0)
+    rate_U = np.minimum(rng.lognormal(0.0, settings.request_sigma, users), 12.0)
     rate_U *= settings.requests_per_day / rate_U.mean()
     satisfaction_U = np.zeros(users)
     maker, popular = PoolMaker(settings, graph, posts), Popular(posts, settings.live_us)
     worth_A = np.array([task.worth for task in TASKS])
-    looks_K = examination(k)
     parts: list[tuple[np.ndarray, ...]] = []
     sessions_before = 0
     usual = 0.0
@@ -124,7 +127,7 @@ def run_days(
         day_at = settings.start_at + day * DAY
         popular_P, weight_P = popular.of_day(day_at)
         user_N, at_N, session_N = _requests_of_day(
-            rng, day_at, settings.end_at - MINUTE, rate_U * np.exp(RETURN_PULL * satisfaction_U), people.registered_at_U
+            rng, settings, day_at, rate_U * np.exp(settings.return_pull * satisfaction_U), people.registered_at_U
         )
         round_N = rank_within(user_N)
         reward_U, shown_U = np.zeros(users), np.zeros(users)
@@ -139,9 +142,7 @@ def run_days(
             slots_NK, _ = draw_slates(rng, chronological_NM, sizes_N, k, settings.epsilon)
             propensities_NK = mixture_propensities(slots_NK, chronological_NM, sizes_N, settings.epsilon)
             slates_NK = np.where(slots_NK >= 0, np.take_along_axis(pools_NM, np.maximum(slots_NK, 0), axis=1), -1)
-            viewed_NK = (rng.random(slates_NK.shape) < looks_K) & (slates_NK >= 0)
-            chances_NKA = slate_probabilities(latents, viewer_N, slates_NK, moment_N) / looks_K[:, None]
-            acted_NKA = (rng.random(chances_NKA.shape) < chances_NKA) & viewed_NK[:, :, None]
+            viewed_NK, acted_NKA = respond(rng, latents, viewer_N, slates_NK, moment_N)
             request_R, place_R = np.nonzero(slates_NK >= 0)
             maker.seen.add(viewer_N[request_R], slates_NK[request_R, place_R])
             reward_U[viewer_N] += (acted_NKA @ worth_A).sum(axis=1)

@@ -82,10 +82,12 @@ def _pick(rng: np.random.Generator, weights_U: np.ndarray, low_N: np.ndarray, hi
     return np.clip(np.searchsorted(total, at_N, side="right") - 1, low_N, high_N - 1)
 
 
-def _pairs(rng: np.random.Generator, community_U: np.ndarray, city_U: np.ndarray, wanted: int) -> np.ndarray:
+def _pairs(
+    rng: np.random.Generator, community_U: np.ndarray, city_U: np.ndarray, wanted: int, sigma: float
+) -> np.ndarray:
     """Distinct undirected pairs (P, 2): most inside communities, some by city, by chance, and by a common friend."""
     users = len(community_U)
-    weight_U = rng.lognormal(0.0, 0.75, users)
+    weight_U = rng.lognormal(0.0, sigma, users)
     parts = []
     for share, group_U in ((0.58, community_U), (0.12, city_U), (0.15, np.zeros(users, np.int64))):
         order_U = np.argsort(group_U, kind="stable")
@@ -125,7 +127,8 @@ def _draw_edges(
     city_U: np.ndarray,
 ) -> Edges:  # fmt: skip
     users, start, end = settings.users, settings.start_at, settings.end_at
-    pairs = _pairs(rng, community_U, city_U, max(int(users * settings.mean_friends / 2), 1))
+    wanted = max(int(users * settings.mean_friends / 2), 1)
+    pairs = _pairs(rng, community_U, city_U, wanted, settings.friend_sigma)
     a_P, b_P = pairs[:, 0], pairs[:, 1]
     count = len(pairs)
     same_city_P, same_community_P = city_U[a_P] == city_U[b_P], community_U[a_P] == community_U[b_P]

@@ -3,6 +3,7 @@
 Shapes: P posts (indexed in the order of creation), T topics, D depth of an origin chain, C content dimensions.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,14 +15,10 @@ from simulator.environment.people import FOREVER, People
 from simulator.environment.phrases import QUOTE_WORDS, TOPICS, texts_of
 from simulator.environment.settings import EnvironmentSettings
 
-KIND_SHARES = (0.34, 0.28, 0.11, 0.09, 0.07, 0.11)
-VISIBILITY_SHARES = (0.55, 0.38, 0.04, 0.03)
 CONTENT_DIMENSIONS = 16
 DEEPEST_CHAIN = 4
 SHARE, QUOTE = POST_KINDS.index("share"), POST_KINDS.index("quote")
 PUBLIC, FRIENDS, LIST, PRIVATE = range(len(VISIBILITIES))
-HOUR_WEIGHTS = np.array([2, 1, 1, 1, 1, 2, 4, 6, 7, 6, 6, 6, 8, 7, 6, 6, 6, 7, 9, 10, 11, 10, 8, 4], np.float64)
-"""How busy each UTC hour is."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +41,10 @@ class Posts:
     text_P: np.ndarray
 
 
-def rhythm(rng: np.random.Generator, count: int) -> np.ndarray:
-    """Moments of a day (count,) in microseconds, by the hours' weights."""
-    hour_N = rng.choice(24, count, p=HOUR_WEIGHTS / HOUR_WEIGHTS.sum())
+def rhythm(rng: np.random.Generator, count: int, hour_weights: Sequence[float]) -> np.ndarray:
+    """Moments of a day (count,) in microseconds, by the weights of its 24 UTC hours."""
+    weights = np.asarray(hour_weights, np.float64)
+    hour_N = rng.choice(24, count, p=weights / weights.sum())
     return hour_N * HOUR + rng.integers(0, HOUR, count)
 
 
@@ -118,11 +116,13 @@ def _audiences(rng: np.random.Generator, graph: Graph, author_P: np.ndarray, cre
 def draw_posts(rng: np.random.Generator, settings: EnvironmentSettings, people: People, graph: Graph) -> Posts:
     """All posts of the log."""
     users, start, end = settings.users, settings.start_at, settings.end_at
-    rate_U = rng.lognormal(0.0, 1.0, users)
+    rate_U = rng.lognormal(0.0, settings.posting_sigma, users)
     rate_U *= settings.posts_per_day / rate_U.mean()
     counts_U = rng.poisson(np.minimum(rate_U, 12.0) * settings.days)
     author_P = np.repeat(np.arange(users), counts_U)
-    created_at_P = start + rng.integers(0, settings.days, len(author_P)) * DAY + rhythm(rng, len(author_P))
+    created_at_P = (
+        start + rng.integers(0, settings.days, len(author_P)) * DAY + rhythm(rng, len(author_P), settings.hour_weights)
+    )
     late_P = rng.random(len(author_P)) < 0.03
     delay_P = np.where(
         late_P, rng.integers(MINUTE, HOUR, len(author_P)), rng.integers(SECOND, 8 * SECOND, len(author_P))
@@ -135,8 +135,8 @@ def draw_posts(rng: np.random.Generator, settings: EnvironmentSettings, people: 
     liking_UT = people.taste_UT**1.3 + 0.02
     chance_UT = np.cumsum(liking_UT / liking_UT.sum(axis=1, keepdims=True), axis=1)
     topic_P = np.minimum((rng.random(count)[:, None] > chance_UT[author_P]).sum(axis=1), len(TOPICS) - 1)
-    kind_P = rng.choice(len(POST_KINDS), count, p=KIND_SHARES)
-    visibility_P = rng.choice(len(VISIBILITIES), count, p=VISIBILITY_SHARES)
+    kind_P = rng.choice(len(POST_KINDS), count, p=settings.kind_shares)
+    visibility_P = rng.choice(len(VISIBILITIES), count, p=settings.visibility_shares)
     skill_U = rng.normal(0.0, 0.6, users)
     quality_P = 1.0 / (1.0 + np.exp(-1.4 * (skill_U[author_P] + 0.9 * rng.standard_normal(count))))
     bait_T = np.array([topic.bait for topic in TOPICS])

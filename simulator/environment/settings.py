@@ -1,11 +1,15 @@
 """What a run of the behaviour environment is made with."""
 
 from datetime import datetime
+from typing import Literal
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from contracts.clock import DAY, micros
 from contracts.errors import BadInput
+from contracts.tables import POST_KINDS, VISIBILITIES
+from contracts.tasks import TASK_NAMES
 
 
 class EnvironmentSettings(BaseModel):
@@ -39,6 +43,36 @@ class EnvironmentSettings(BaseModel):
     """Posts shown per request."""
     epsilon: float = 0.6
     """Probability that a request's slate is a uniformly random ordering of the pool; else it is chronological."""
+    examination_power: float = 0.4
+    """Position k (from 0) is looked at with probability (1 + k) ** -examination_power, under "position"."""
+    examination: Literal["position", "cascade"] = "position"
+    """Whether positions are looked at independently, or from the top down until something ends the scan."""
+    persistence: float = 0.95
+    """Under "cascade": probability that the next position is looked at after a post that was not acted on."""
+    stop_after_action: float = 0.3
+    """Under "cascade": probability that a click, like, comment or share ends the scan."""
+    life_hours: tuple[float, ...] = (8.0, 30.0, 90.0, 36.0, 10.0, 120.0)
+    """Half-life of interest per post kind, in the order of POST_KINDS, in hours."""
+    task_levels: tuple[float, ...] = (1.0,) * len(TASK_NAMES)
+    """Factor on the probability of each task, in the order of TASK_NAMES."""
+    tie_slopes: tuple[float, ...] = (0.0,) * len(TASK_NAMES)
+    """Each task's probability is multiplied by exp(slope x tie ** 1.2)."""
+    request_sigma: float = 0.8
+    """Standard deviation of the logarithm of people's request rates: their heavy tail."""
+    session_end: float = 0.69
+    """Probability that a request is the last of its session."""
+    return_pull: float = 0.4
+    """How strongly satisfaction moves the rate of requests: rate x exp(return_pull x satisfaction)."""
+    posting_sigma: float = 1.0
+    """Standard deviation of the logarithm of people's posting rates."""
+    friend_sigma: float = 0.75
+    """Standard deviation of the logarithm of the weight with which people are drawn as friends: the tail of degrees."""
+    kind_shares: tuple[float, ...] = (0.34, 0.28, 0.11, 0.09, 0.07, 0.11)
+    """Share of each post kind, in the order of POST_KINDS."""
+    visibility_shares: tuple[float, ...] = (0.55, 0.38, 0.04, 0.03)
+    """Share of each visibility, in the order of VISIBILITIES."""
+    hour_weights: tuple[float, ...] = (2, 1, 1, 1, 1, 2, 4, 6, 7, 6, 6, 6, 8, 7, 6, 6, 6, 7, 9, 10, 11, 10, 8, 4)
+    """How busy each UTC hour is, for posts and visits."""
 
     def check(self) -> None:
         """`BadInput` with the first setting that cannot be simulated."""
@@ -63,8 +97,32 @@ class EnvironmentSettings(BaseModel):
         for name in ("live_days", "mean_friends", "posts_per_day", "requests_per_day"):
             if not getattr(self, name) > 0:
                 raise BadInput(f"{name} is {getattr(self, name)}; it must be above 0")
+        self._check_behaviour()
         if self.start.tzinfo is None or micros(self.start) % DAY:
             raise BadInput(f"start is {self.start.isoformat()}; it must be a UTC midnight")
+
+    def _check_behaviour(self) -> None:
+        for name in ("examination_power", "request_sigma", "return_pull", "posting_sigma", "friend_sigma"):
+            if not 0.0 <= getattr(self, name) < np.inf:
+                raise BadInput(f"{name} is {getattr(self, name)}; it must be a number of at least 0")
+        for name in ("persistence", "stop_after_action"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise BadInput(f"{name} is {getattr(self, name)}; it must lie between 0 and 1")
+        if not 0.0 < self.session_end <= 1.0:
+            raise BadInput(f"session_end is {self.session_end}; it must lie above 0 and at most at 1")
+        sizes = {"life_hours": len(POST_KINDS), "task_levels": len(TASK_NAMES), "tie_slopes": len(TASK_NAMES),
+                 "kind_shares": len(POST_KINDS), "visibility_shares": len(VISIBILITIES), "hour_weights": 24}  # fmt: skip
+        for name, size in sizes.items():
+            values = getattr(self, name)
+            if len(values) != size or not np.isfinite(values).all():
+                raise BadInput(f"{name} has {len(values)} values; it takes {size} finite numbers")
+            if (name != "tie_slopes" and min(values) < 0) or (name == "life_hours" and min(values) <= 0):
+                raise BadInput(f"{name} holds {min(values)}; that is too small")
+        for name in ("kind_shares", "visibility_shares"):
+            if abs(sum(getattr(self, name)) - 1.0) > 1e-6:
+                raise BadInput(f"{name} sum to {sum(getattr(self, name)):.6f}; shares must sum to 1")
+        if not sum(self.hour_weights) > 0:
+            raise BadInput("hour_weights are all 0; at least one hour must be above 0")
 
     @property
     def start_at(self) -> int:

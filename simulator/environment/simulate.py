@@ -34,7 +34,7 @@ from simulator.environment.truth import Truth
 ATTRIBUTION_US = DAY
 
 
-def _latents(people: People, posts: Posts) -> Latents:
+def _latents(settings: EnvironmentSettings, people: People, posts: Posts) -> Latents:
     edges = people.edges
     users, count = len(people.registered_at_U), len(posts.author_P)
     return Latents(
@@ -44,6 +44,10 @@ def _latents(people: People, posts: Posts) -> Latents:
         kind_P=posts.kind_P, topic_P=posts.topic_P, public_P=posts.visibility_P == PUBLIC, quality_P=posts.quality_P,
         bait_P=posts.bait_P, talk_T=np.array([topic.talk for topic in TOPIC_PHRASES]),
         tie_key_E=edges.user_E * users + edges.friend_E, tie_E=edges.tie_E,
+        examination_power=np.array(settings.examination_power), life_hours_by_kind=np.array(settings.life_hours),
+        task_levels_A=np.array(settings.task_levels), tie_slopes_A=np.array(settings.tie_slopes),
+        cascade=np.array(settings.examination == "cascade"), persistence=np.array(settings.persistence),
+        stop_after_action=np.array(settings.stop_after_action),
     )  # fmt: skip
 
 
@@ -65,7 +69,7 @@ def simulate(workspace: Workspace, settings: EnvironmentSettings | None = None) 
             raise BadInput(
                 f"{settings.users} users with {settings.posts_per_day} posts a day wrote nothing in {settings.days} days"
             )
-        latents = _latents(people, posts)
+        latents = _latents(settings, people, posts)
     with stage("feeds"):
         log = run_days(rng, settings, people, graph, posts, latents)
     with stage("tables"):

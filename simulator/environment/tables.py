@@ -187,7 +187,11 @@ def _profile_visits(rng: np.random.Generator, settings: EnvironmentSettings, peo
     edges = people.edges
     count_E = rng.poisson(0.16 * edges.tie_E**1.6 * settings.days)
     edge_J = np.repeat(np.arange(len(edges.user_E)), count_E)
-    at_J = settings.start_at + rng.integers(0, settings.days, len(edge_J)) * DAY + rhythm(rng, len(edge_J))
+    at_J = (
+        settings.start_at
+        + rng.integers(0, settings.days, len(edge_J)) * DAY
+        + rhythm(rng, len(edge_J), settings.hour_weights)
+    )
     user_J, friend_J = edges.user_E[edge_J], edges.friend_E[edge_J]
     post_J = maker.shelf.pick(rng, friend_J, at_J - 14 * DAY, at_J)
     kept_J = (post_J >= 0) & graph.active(edge_J, at_J)

@@ -55,6 +55,11 @@ class Truth:
         if hash_bytes(content) != record["hash"]:
             raise BadInput(f"{path} is not the file that truth.json describes: run `feedloop simulate` again")
         with np.load(io.BytesIO(content)) as arrays:
+            missing = [name for name in LATENT_NAMES if name not in arrays]
+            if missing:
+                raise BadInput(
+                    f"{path} lacks {', '.join(missing)}, an earlier version wrote it: run `feedloop simulate` again"
+                )
             return cls(Latents(**{name: arrays[name] for name in LATENT_NAMES}))
 
     def _users(self, user_ids_N: np.ndarray) -> np.ndarray:
@@ -75,9 +80,10 @@ class Truth:
         `post_ids_NK`: slates, -1 for an empty position (probability 0). `requested_at_N`: UTC microseconds. Includes
         examination of the position and fatigue from what stands above. `BadInput` names an id that the log lacks.
         """
-        chances_NKA = IN_WINDOW * slate_probabilities(
+        chances_NKA = slate_probabilities(
             self.latents, self._users(user_ids_N), self._posts(post_ids_NK), np.asarray(requested_at_N, np.int64)
         )
+        chances_NKA *= IN_WINDOW * self.latents.examination.expected(chances_NKA)[:, :, None]
         return {name: chances_NKA[..., i] for i, name in enumerate(TASK_NAMES)}
 
     def slate_values(self, user_ids_N: np.ndarray, post_ids_NK: np.ndarray, requested_at_N: np.ndarray) -> np.ndarray:
