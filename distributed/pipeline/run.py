@@ -1,5 +1,6 @@
 """Runs one pipeline step: each rank carries out its order of operations, and the times are written down."""
 
+import functools
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from distributed.pipeline.messages import Messages, ShapeOf, needed, produced
 from distributed.pipeline.split import stages_of
 from distributed.pipeline.stage import Loss, StageWork
 from distributed.planner.schedules import Op, Schedule
-from distributed.planner.simulate import Event, Timeline
+from distributed.planner.simulate import Event, StageCost, Timeline, simulate
 
 
 @dataclass(frozen=True)
@@ -111,3 +112,10 @@ def _check(schedule: Schedule, stages: Mapping[int, nn.Module], batches: Sequenc
     planned = 1 + max(op.micro for slot in schedule.orders[group.index] for op in slot)
     if planned != len(batches):
         raise LayoutError(f"{schedule.name} is for {planned} micro-batches; there are {len(batches)}")
+    _refuse_circles(schedule)
+
+
+@functools.lru_cache(maxsize=32)
+def _refuse_circles(schedule: Schedule) -> None:
+    """`PlanError` when ranks would wait for each other: said at once, where the collectives would wait for their time-out."""
+    simulate(schedule, [StageCost(1.0, 1.0, 1.0)] * len(schedule.paths[0]))

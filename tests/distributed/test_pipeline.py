@@ -14,7 +14,7 @@ from distributed.groups import Group, Mesh
 from distributed.pipeline import run_pipeline, stage_layers, stages_of, sum_tied_gradients_
 from distributed.pipeline.stage import StageWork
 from distributed.planner.errors import PlanError
-from distributed.planner.schedules import build_schedule
+from distributed.planner.schedules import Op, Schedule, Slot, build_schedule
 from distributed.planner.timeline import svg
 from tests.distributed.pool import pool
 
@@ -116,6 +116,11 @@ class Case:
     announced: bool = False
 
 
+def weights_last(order: tuple[Slot, ...]) -> tuple[Slot, ...]:
+    """The same operations with all weight gradients at the end."""
+    return tuple(sorted(order, key=lambda slot: slot[0].kind == "W"))
+
+
 def piped(rank: Rank, cases: list[Case]) -> list[dict]:
     group = Mesh(ParallelLayout(pp=rank.world_size), rank).group("pp")
     results = []
@@ -125,6 +130,8 @@ def piped(rank: Rank, cases: list[Case]) -> list[dict]:
         made = parts()
         held = stages_of(schedule, group.index)
         modules = {index: stage(made, runs, index) for index in held}
+        if case.fault == "weights last":
+            schedule = dataclasses.replace(schedule, orders=tuple(map(weights_last, schedule.orders)))
         if case.fault == "weights forgotten":
             StageWork.backward_weight, kept = lambda self, micro: self._deferred.pop(micro), StageWork.backward_weight
         shape_of = (
@@ -200,6 +207,8 @@ def test_what_is_kept_does_not_grow_with_the_number_of_micro_batches():
             assert (few["held"], few["deferred"]) == (many["held"], many["deferred"])
     gpipe = on_ranks(piped, ([Case("gpipe", (1,) * m) for m in (6, 12)],), 2)[0]
     assert [found["held"] for found in gpipe] == [6, 12], "the measure would not see growth"
+    late = on_ranks(piped, ([Case("zb-h1", (1,) * m, fault="weights last") for m in (6, 12)],), 2)[0]
+    assert [found["deferred"] for found in late] == [6, 12], "the measure would not see a stash that grows"
 
 
 def test_fewer_micro_batches_than_ranks_run_or_are_refused_at_once():
@@ -208,13 +217,28 @@ def test_fewer_micro_batches_than_ranks_run_or_are_refused_at_once():
         with pytest.raises(PlanError, match=r"4.*there are .*3"):
             build_schedule(name, 4, 3, 2)
     assert time.monotonic() - begun < 5
-    found = on_ranks(piped, ([Case("1f1b", (2,)), Case("gpipe", (2,))],), 4)
-    for number in (0, 1):
-        assert apart([of_rank[number] for of_rank in found], (2,)) < 1e-9
+    cases = [Case(name, UNEVEN[:m]) for name in ("1f1b", "gpipe") for m in (1, 2, 3)]
+    found = on_ranks(piped, (cases,), 4)
+    for number, case in enumerate(cases):
+        assert apart([of_rank[number] for of_rank in found], case.sizes) < 1e-9
 
 
-def steps(rank: Rank, split: bool) -> torch.Tensor | None:
-    """Three steps of a tied model over dp 2 x pp 2; the tied matrix at the end."""
+def test_orders_that_would_wait_for_each_other_are_refused_at_once():
+    # Rank 0 wants the first gradient before it sends the second activation, which rank 1 wants before that gradient.
+    orders = [[("F", 0), ("D", 0), ("F", 1), ("D", 1)], [("F", 0), ("F", 1), ("D", 0), ("D", 1)]]
+    circle = Schedule(
+        "by hand", tuple(tuple((Op(kind, micro, rank),) for kind, micro in order) for rank, order in enumerate(orders)),
+        ((0, 1),),
+    )  # fmt: skip
+    begun = time.monotonic()
+    for rank in (0, 1):
+        with pytest.raises(PlanError, match=r"by hand: ranks \[0, 1\] wait for each other in a circle"):
+            run_pipeline(circle, {rank: nn.Identity()}, [1, 2], cross_entropy, Group("pp", (0, 1), rank))
+    assert time.monotonic() - begun < 5
+
+
+def steps(rank: Rank, split: bool, tie: bool) -> torch.Tensor | None:
+    """Three steps of a tied model over dp 2 x pp 2; the tied matrix at the end. `tie` false: the fault, no sum of copies."""
     mesh = Mesh(ParallelLayout(dp_replicate=2, pp=2), rank)
     pipe, data = mesh.group("pp"), mesh.group("dp_replicate")
     schedule = build_schedule("zb-h1" if split else "1f1b", 2, 3)
@@ -226,7 +250,8 @@ def steps(rank: Rank, split: bool) -> torch.Tensor | None:
         optimizer.zero_grad(set_to_none=True)
         mine = batches([1 + step, 2, 1, 3, 2, 1])[3 * data.index : 3 * data.index + 3]
         run_pipeline(schedule, {pipe.index: module}, mine, cross_entropy, pipe)
-        sum_tied_gradients_({"words": ([0, 1], made["words"])}, pipe)
+        if tie:
+            sum_tied_gradients_({"words": ([0, 1], made["words"])}, pipe)
         for parameter in module.parameters():
             data.all_reduce_(parameter.grad)
         optimizer.step()
@@ -235,8 +260,10 @@ def steps(rank: Rank, split: bool) -> torch.Tensor | None:
 
 @pytest.mark.parametrize("split", [False, True])
 def test_tied_copies_stay_bitwise_equal_over_steps_of_data_and_pipeline_parallel(split: bool):
-    first, *others = on_ranks(steps, (split,), 4)
+    first, *others = on_ranks(steps, (split, True), 4)
     assert all(torch.equal(first, other) for other in others)
+    first, *others = on_ranks(steps, (split, False), 4)
+    assert not all(torch.equal(first, other) for other in others), "copies that are not summed would not be seen"
 
 
 def test_stages_of_another_rank_are_refused_before_anything_is_sent():
