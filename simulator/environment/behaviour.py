@@ -66,8 +66,9 @@ class Latents:
     @property
     def examination(self) -> Examination:
         """How these people look at slates."""
-        kind = "cascade" if self.cascade else "position"
-        return Examination(kind, float(self.examination_power), float(self.persistence), float(self.stop_after_action))
+        return Examination(
+            bool(self.cascade), float(self.examination_power), float(self.persistence), float(self.stop_after_action)
+        )
 
     def ties(self, user_N: np.ndarray, author_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Tie strength of pairs, and whether an edge ever joins them; without one 0.03, in one community 0.08."""
