@@ -51,10 +51,14 @@ class ContextSplit:
         """This rank's part of whole sequences that every rank of the cp group holds."""
         order_S = self.order(tokens.ids.shape[1]).to(tokens.ids.device)
         mine_L = order_S.chunk(self.outer.size * self.inner.size)[self.outer.index * self.inner.size + self.inner.index]
-        names = ("ids", "targets", "positions", "documents", "slots")
+        per_token = {
+            field.name: value[:, mine_L]
+            for field in dataclasses.fields(tokens)
+            if isinstance(value := getattr(tokens, field.name), torch.Tensor) and not field.name.startswith("context_")
+        }
         return dataclasses.replace(
             tokens,
-            **{name: getattr(tokens, name)[:, mine_L] for name in names},
+            **per_token,
             context_documents=tokens.documents[:, order_S],
             context_slots=tokens.slots[:, order_S],
         )

@@ -1,6 +1,7 @@
 """Puts a transformer on a mesh: replaces what a rank holds a part of, and says where each parameter then lies."""
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +11,7 @@ from distributed.context_parallel import ContextAttention, ContextSplit
 from distributed.experts import ExpertLayer, expert_groups
 from distributed.groups import Group, Mesh
 from distributed.mesh import refuse_unless_legal
-from distributed.models.transformer import Block, GatedMLP, RMSNorm, SparseMLP, Tokens, Transformer
+from distributed.models.transformer import Block, GatedMLP, RMSNorm, SparseMLP, Stack, Tokens, Transformer
 from distributed.placement import Placement, shard_along
 from distributed.recompute import recompute_blocks
 from distributed.tensor_parallel import Enter, RowLinear, Total, VocabularyCrossEntropySum, VocabularyEmbedding
@@ -35,7 +36,7 @@ class ParallelStyle:
 class Parallelized:
     """The model in place on this rank, where its parameters lie by global name, and which tokens it is to be given."""
 
-    model: Transformer
+    model: Stack
     placements: dict[str, Placement]
     split: ContextSplit
 
@@ -44,10 +45,12 @@ class Parallelized:
         return self.split.part(tokens)
 
 
-def parallelize(model: Transformer, mesh: Mesh, style: ParallelStyle, sequence: int) -> Parallelized:
+def parallelize(model: Stack, mesh: Mesh, style: ParallelStyle, sequence: int,
+                cut_ends: "Callable[[Stack, Cut], None] | None" = None) -> Parallelized:  # fmt: skip
     """Cuts a model that every rank built alike over tp, gives it cp attention, and sets recompute; in place.
 
-    `sequence` is tokens per sample. `LayoutError` with the numbers when the layout does not divide the model.
+    `sequence` is tokens per sample. `cut_ends` cuts what comes before and after the blocks of a model that is no
+    `Transformer`. `LayoutError` with the numbers when the layout does not divide the model.
     """
     sizes = model.sizes
     refuse_unless_legal(mesh.layout, sizes.for_layout(sequence), style.ep)
@@ -57,11 +60,14 @@ def parallelize(model: Transformer, mesh: Mesh, style: ParallelStyle, sequence: 
     blocks = [block for block in model.blocks if isinstance(block, Block)]
     tp = mesh.group("tp")
     if tp.size > 1:
-        cut = _Cut(tp, style.sequence_parallel, placements)
+        cut = Cut(tp, style.sequence_parallel, placements)
         kv_copies, _ = mesh.carve(tp, max(1, tp.size // sizes.kv_heads))
         for number, block in enumerate(blocks):
             _cut_block(block, f"blocks.{number}", cut, kv_copies)
-        _cut_ends(model, cut)
+        if cut_ends is not None:
+            cut_ends(model, cut)
+        else:
+            _cut_ends(model, cut)
     if sizes.experts:
         _share_experts(blocks, mesh, style, placements)
     if mesh.group("cp").size > 1:
@@ -72,7 +78,12 @@ def parallelize(model: Transformer, mesh: Mesh, style: ParallelStyle, sequence: 
 
 
 @dataclass
-class _Cut:
+class Cut:
+    """How the modules of a model are cut over the tp `group`; `placements` takes down where each parameter then lies.
+
+    `sequence`: outside the cut regions a rank has its part of the tokens alone.
+    """
+
     group: Group
     sequence: bool
     placements: dict[str, Placement]
@@ -83,23 +94,30 @@ class _Cut:
             summed_over=self.group if self.sequence else None, counted=self.group.index == 0
         )
 
+    def alike(self, name: str) -> None:
+        """Every rank holds all of it and sees the whole gradient."""
+        self.placements[name] = Placement(counted=self.group.index == 0)
+
     def shard(self, name: str, tensor: torch.Tensor, dim: int) -> nn.Parameter:
+        """This rank's part along `dim`."""
         local, self.placements[name] = shard_along(tensor.detach(), self.group, dim, what=name)
         return nn.Parameter(local)
 
     def columns(self, linear: nn.Linear, name: str) -> None:
+        """A linear by its outputs, in place."""
         linear.weight = self.shard(f"{name}.weight", linear.weight, 0)
         if linear.bias is not None:
             linear.bias = self.shard(f"{name}.bias", linear.bias, 0)
 
     def rows(self, linear: nn.Module, name: str) -> RowLinear:
+        """A linear by its inputs."""
         assert isinstance(linear, nn.Linear)
         weight = self.shard(f"{name}.weight", linear.weight, 1)
         self.whole(f"{name}.bias")
         return RowLinear(weight.detach(), linear.bias.detach().clone(), self.group, self.sequence)
 
 
-def _cut_block(block: Block, name: str, cut: _Cut, kv_copies: Group) -> None:
+def _cut_block(block: Block, name: str, cut: Cut, kv_copies: Group) -> None:
     attention = block.attention
     for norm in ("norm_attention", "norm_mlp"):
         cut.whole(f"{name}.{norm}.weight")
@@ -126,7 +144,7 @@ def _cut_block(block: Block, name: str, cut: _Cut, kv_copies: Group) -> None:
             dropout.sequence_shard = (cut.group.index, cut.group.size)
 
 
-def _share_kv(linear: nn.Linear, name: str, cut: _Cut, copies: Group) -> None:
+def _share_kv(linear: nn.Linear, name: str, cut: Cut, copies: Group) -> None:
     """Fewer key-value heads than ranks: `copies` neighbours hold one head, and each sees its own queries' gradient."""
     heads = cut.group.size // copies.size
     size = linear.weight.shape[0] // heads
@@ -159,9 +177,11 @@ def _share_experts(blocks: list[Block], mesh: Mesh, style: ParallelStyle, placem
         block.mlp.layer = new
         if in_parts:
             block.mlp.total = Total(tp)
+            block.mlp.sequence_shard = (tp.index, tp.size)
 
 
-def _cut_ends(model: Transformer, cut: _Cut) -> None:
+def _cut_ends(model: Stack, cut: Cut) -> None:
+    assert isinstance(model, Transformer), f"{type(model).__name__} needs cut_ends of its own"
     weight = cut.shard("embedding.weight", model.embedding.weight, 0)
     model.embedding = VocabularyEmbedding(weight.detach(), cut.group, cut.sequence)
     assert isinstance(model.norm, RMSNorm)

@@ -1,31 +1,28 @@
-"""A parallelized transformer cut into pipeline stages: which part a rank keeps, and its gradients under any schedule."""
+"""A parallelized stack cut into pipeline stages: which part a rank keeps, and its gradients under any schedule."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from distributed.errors import LayoutError
 from distributed.groups import Mesh
-from distributed.models.transformer import Tokens, Transformer, through
+from distributed.models.transformer import Stack, Tokens, through
 from distributed.parallelize import Parallelized, ParallelStyle
-from distributed.pipeline import run_pipeline, stage_layers, stages_of, sum_tied_gradients_
+from distributed.pipeline import run_forwards, run_pipeline, stage_layers, stages_of, sum_tied_gradients_
 from distributed.planner.schedules import build_schedule
 from distributed.sharded_data import ShardedData
 
-_TIED = "embedding.weight"
-
 
 class _Stage(nn.Module):
-    """Consecutive blocks, after the embedding in the first stage; norm and head belong to the last one's loss."""
+    """Consecutive blocks, after `embed` in the first stage; `loss_sum` follows the last one."""
 
-    def __init__(self, model: Transformer, run: range, first: bool, last: bool):
+    def __init__(self, model: Stack, run: range, first: bool, last: bool):
         super().__init__()
         self.blocks = nn.ModuleList(model.blocks[number] for number in run)
-        self.embedding = model.embedding if first or (last and model.head is None) else None
-        self.norm = model.norm if last else None
-        self.head = model.head if last else None
+        names = {*(model.first_parts if first else ()), *(model.last_parts if last else ())}
+        self.parts = nn.ModuleDict({name: getattr(model, name) for name in sorted(names)})
         # Not a child: the model is the first stage's and the last stage's way in and out, not a part of either.
         self._way = (model,)
         self._first = first
@@ -36,26 +33,25 @@ class _Stage(nn.Module):
             hidden_BLD = self._way[0].embed(batch.tokens, batch.key)
         assert hidden_BLD is not None
         hidden_BLD, own = through(self.blocks, hidden_BLD, batch.tokens, batch.key)
-        return (hidden_BLD, own / batch.global_count) if own.requires_grad else hidden_BLD
+        return (hidden_BLD, own / batch.divisor) if own.requires_grad else hidden_BLD
 
 
 class _Batch(NamedTuple):
-    tokens: Tokens
+    tokens: Any
     key: int
-    global_count: float
+    divisor: float
 
 
 class PipelinedTransformer:
     """Keeps this rank's stages of a model that every rank built and parallelized alike; parameters keep global names.
 
-    `costs` of the layers in any unit decide the cut (equal when left out), the embedding's and the head's beside them.
+    `costs` of the layers in any unit decide the cut (equal when left out), those of the two ends beside them.
     Gradients are summed once a step, so ZeRO 2 and 3 are refused: `LayoutError`.
     """
 
     def __init__(self, parallel: Parallelized, mesh: Mesh, style: ParallelStyle, schedule: str = "1f1b", virtual: int = 1,
                  costs: Sequence[float] | None = None, ends: tuple[float, float] = (0.0, 0.0)):  # fmt: skip
-        if style.zero > 1:
-            raise LayoutError(f"zero={style.zero} with pp={mesh.layout.pp} is not built; zero 0 and 1 are")
+        refuse_zero(style.zero, mesh.layout.pp)
         self.parallel, self._mesh, self._group = parallel, mesh, mesh.group("pp")
         self._name, self._virtual = schedule, virtual
         model = parallel.model
@@ -67,7 +63,9 @@ class PipelinedTransformer:
             for number, holder in enumerate(path)
             if holder == self._group.index
         }
-        self._holders = sorted({path[0], path[-1]}) if model.head is None else [path[0]]
+        tied = [name for name in model.first_parts if name in model.last_parts]
+        self._tied = [f"{part}.{name}" for part in tied for name, _ in getattr(model, part).named_parameters()]
+        self._holders = sorted({path[0], path[-1]})
         self._drop_what_others_hold(model, [number for stage in self.stages for number in runs[stage]], path)
         units: dict[str, nn.Module] = {
             f"blocks.{number}": model.blocks[number] for stage in self.stages for number in runs[stage]
@@ -75,39 +73,59 @@ class PipelinedTransformer:
         if len(self._holders) > 1 and self._group.index in self._holders:
             # On its own: beside other parameters it would lie elsewhere in the first stage's flat buffer than in the last's,
             # be summed over data ranks in another order, and the copies would drift apart by the last bit.
-            units["embedding"] = model.embedding
-        held = {name for name, _ in model.named_parameters()}
-        placements = {name: place for name, place in parallel.placements.items() if name in held}
-        if _TIED in held and self._holders[0] != self._group.index:
-            # A tied copy is counted by its first holder alone.
-            placements[_TIED] = placements[_TIED].not_counted()
+            units.update({name: getattr(model, name) for name in tied})
+        self._held = dict(model.named_parameters())
+        placements = {name: place for name, place in parallel.placements.items() if name in self._held}
+        for name in self._tied:
+            if name in placements and self._holders[0] != self._group.index:
+                # A tied copy is counted by its first holder alone.
+                placements[name] = placements[name].not_counted()
         self.data = ShardedData(model, units, mesh, placements, style.zero)
 
-    def gradients(self, micro_batches: Sequence[Tokens], key: int) -> tuple[float, int]:
+    def gradients(self, micro_batches: Sequence[Tokens], key: int) -> tuple[float, float]:
         """As `distributed.step.gradients`; every rank of the pipeline is given the same micro-batches."""
         parts = [self.parallel.part(batch) for batch in micro_batches]
         device = self._mesh.rank.device
         count = torch.tensor(float(sum(part.weight for part in parts)), dtype=torch.float64, device=device)
-        tokens = max(self._mesh.data.all_reduce_(count).item(), 1.0)
+        tokens = self._mesh.data.all_reduce_(count).item()
+        divisor = tokens if tokens > 0 else 1.0
         schedule = build_schedule(self._name, self._group.size, len(parts), self._virtual)
         assert stages_of(schedule, self._group.index) == sorted(self.stages)
         self.data.begin(last=False)
         result = run_pipeline(
-            schedule, self.stages, [_Batch(part, key, tokens) for part in parts],
-            lambda hidden, batch: self.parallel.model.loss_sum(hidden, batch.tokens) / tokens, self._group, device,
+            schedule, self.stages, [_Batch(part, key, divisor) for part in parts],
+            lambda hidden, batch: self.parallel.model.loss_sum(hidden, batch.tokens) / divisor, self._group, device,
         )  # fmt: skip
         if len(self._holders) > 1:
-            mine = self.parallel.model.embedding.weight if self._group.index in self._holders else None
-            sum_tied_gradients_({_TIED: (self._holders, mine)}, self._group)
+            mine = self._held if self._group.index in self._holders else {}
+            sum_tied_gradients_({name: (self._holders, mine.get(name)) for name in self._tied}, self._group)
         self.data.finish()
         loss = torch.tensor(result.loss_sum, dtype=torch.float64, device=device)
-        return self._mesh.data.all_reduce_(loss).item(), int(tokens)
+        return self._mesh.data.all_reduce_(loss).item(), tokens
 
-    def _drop_what_others_hold(self, model: Transformer, mine: Sequence[int], path: Sequence[int]) -> None:
+    def outputs(self, micro_batches: Sequence[Tokens], end: Callable[[torch.Tensor, Any], torch.Tensor]
+                ) -> list[torch.Tensor]:  # fmt: skip
+        """`end(blocks' output, micro-batch)` of each micro-batch, on the ranks of the last stage; no gradients."""
+        parts = [self.parallel.part(batch) for batch in micro_batches]
+        schedule = build_schedule(self._name, self._group.size, len(parts), self._virtual)
+        return run_forwards(
+            schedule, self.stages, [_Batch(part, 0, 1.0) for part in parts],
+            lambda hidden, batch: end(hidden, batch.tokens), self._group, self._mesh.rank.device,
+        )  # fmt: skip
+
+    def _drop_what_others_hold(self, model: Stack, mine: Sequence[int], path: Sequence[int]) -> None:
         for number in range(len(model.blocks)):
             if number not in mine:
                 model.blocks[number] = nn.Identity()
-        if self._group.index not in self._holders:
-            model.embedding = nn.Identity()
-        if self._group.index != path[-1]:
-            model.norm, model.head = nn.Identity(), None
+        kept = {
+            *(model.first_parts if self._group.index == path[0] else ()),
+            *(model.last_parts if self._group.index == path[-1] else ()),
+        }
+        for name in {*model.first_parts, *model.last_parts} - kept:
+            setattr(model, name, nn.Identity())
+
+
+def refuse_zero(zero: int, pp: int) -> None:
+    """`LayoutError` for what ZeRO cannot do with a pipeline."""
+    if zero > 1 and pp > 1:
+        raise LayoutError(f"zero={zero} with pp={pp} is not built; zero 0 and 1 are")

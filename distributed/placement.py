@@ -13,7 +13,8 @@ class Placement:
     """Of one parameter on one rank.
 
     `dim`, `start`: the slice of the whole parameter along `dim` that begins at `start`; None: all of it.
-    `whole`: entries of the whole along `dim`; `over`: the ranks whose slices make it up.
+    `whole`: entries of the whole along `dim`; `over`: the ranks whose slices make it up. What a last slice has beyond the
+    whole is padding.
     `summed_over`: ranks that hold the same slice but saw only a part of its gradient.
     `copies`: groups over which the gradient is summed in place of the data ranks (experts, which data ranks share out).
     `counted`: whether this rank's copy enters norms and counts; exactly one copy of each slice does.
@@ -53,5 +54,7 @@ def gather_whole(local: torch.Tensor, placement: Placement) -> torch.Tensor:
     shape[placement.dim] = placement.whole
     whole = local.new_full(shape, float("nan"))
     for start, part in zip(starts, parts):
-        whole.narrow(placement.dim, start, local.shape[placement.dim]).copy_(part)
+        length = min(local.shape[placement.dim], placement.whole - start)
+        if length > 0:
+            whole.narrow(placement.dim, start, length).copy_(part.narrow(placement.dim, 0, length))
     return whole

@@ -31,7 +31,7 @@ def global_norm(data: ShardedData, mesh: Mesh) -> float:
 
 
 def gradients(parallel: Parallelized, data: ShardedData, mesh: Mesh, micro_batches: Sequence[Tokens], key: int
-              ) -> tuple[float, int]:  # fmt: skip
+              ) -> tuple[float, float]:  # fmt: skip
     """Leaves the gradient of the loss per token of the global batch in place; returns (loss per token, tokens).
 
     `micro_batches` are this data rank's whole sequences, as many on every rank, of any number of samples each. Tokens are
@@ -41,14 +41,15 @@ def gradients(parallel: Parallelized, data: ShardedData, mesh: Mesh, micro_batch
     device = mesh.rank.device
     count = torch.tensor(float(sum(part.weight for part in parts)), dtype=torch.float64, device=device)
     tokens = mesh.data.all_reduce_(count).item()
+    divisor = tokens if tokens > 0 else 1.0
     total = torch.zeros((), dtype=torch.float64, device=device)
     for number, part in enumerate(parts):
         data.begin(last=number + 1 == len(parts))
-        loss = parallel.model(part, key) / max(tokens, 1.0)
+        loss = parallel.model(part, key) / divisor
         loss.backward()
         total += loss.detach().double()
     data.finish()
-    return mesh.data.all_reduce_(total).item(), int(tokens)
+    return mesh.data.all_reduce_(total).item(), tokens
 
 
 def step(parallel: Parallelized, data: ShardedData, optimizer: torch.optim.Optimizer, mesh: Mesh,
@@ -64,4 +65,4 @@ def step(parallel: Parallelized, data: ShardedData, optimizer: torch.optim.Optim
                     parameter.grad.mul_(largest_norm / norm)
         optimizer.step()
     data.after_step()
-    return Step(loss, tokens, norm, applied)
+    return Step(loss, int(tokens), norm, applied)

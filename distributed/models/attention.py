@@ -16,9 +16,14 @@ def wide(dtype: torch.dtype) -> torch.dtype:
 
 def visible(query_slots_BL: torch.Tensor, key_slots_BS: torch.Tensor, query_documents_BL: torch.Tensor,
             key_documents_BS: torch.Tensor, causal: bool) -> torch.Tensor:  # fmt: skip
-    """(B, L, S): whether a query sees a key: of the same document and, when causal, not later in the sequence."""
-    same_BLS = query_documents_BL[:, :, None] == key_documents_BS[:, None, :]
-    return same_BLS & (query_slots_BL[:, :, None] >= key_slots_BS[:, None, :]) if causal else same_BLS
+    """(B, L, S): whether a query sees a key: of the same document and, when causal, not later in the sequence.
+
+    A token whose document is written `~d` belongs to document d as a leaf: it sees the others of d, and no token but
+    itself sees it. So alternatives that follow one history stand side by side without a mask of their own.
+    """
+    seen_BLS = _plain(query_documents_BL)[:, :, None] == _plain(key_documents_BS)[:, None, :]
+    seen_BLS &= (key_documents_BS >= 0)[:, None, :] | (query_slots_BL[:, :, None] == key_slots_BS[:, None, :])
+    return seen_BLS & (query_slots_BL[:, :, None] >= key_slots_BS[:, None, :]) if causal else seen_BLS
 
 
 def attend(q_BLHD: torch.Tensor, k_BSKD: torch.Tensor, v_BSKD: torch.Tensor, visible_BLS: torch.Tensor
@@ -65,6 +70,10 @@ def _scores(q_BLHD: torch.Tensor, k_BSKD: torch.Tensor, visible_BLS: torch.Tenso
     q = q_BLHD.unflatten(2, (k_BSKD.shape[2], -1)).to(type_)
     scores = torch.einsum("blkgd,bskd->bkgls", q, k_BSKD.to(type_)) / math.sqrt(q_BLHD.shape[-1])
     return scores.masked_fill(~visible_BLS[:, None, None], -math.inf)
+
+
+def _plain(documents: torch.Tensor) -> torch.Tensor:
+    return torch.where(documents < 0, ~documents, documents)
 
 
 def _grouped(per_head_BLH: torch.Tensor, kv_heads: int) -> torch.Tensor:

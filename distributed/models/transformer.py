@@ -7,6 +7,7 @@ Legend: B samples, L tokens, D width, V vocabulary.
 import dataclasses
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -51,8 +52,10 @@ class TransformerSizes:
 class Tokens:
     """A batch of packed sequences, or a rank's part of one; all (B, L) int64.
 
-    `positions` restart at 0 in every document, `documents` tells documents of a sample apart, `slots` numbers the tokens of
-    the global batch. Where `ids` are a part of the sequence, `context_*` are those of all of it, in the order of the parts.
+    `positions` restart at 0 in every document, `documents` tells documents of a sample apart (`~d`: a leaf of d, see
+    `attention.visible`), `slots` numbers the tokens of the global batch. `valid_BL` is false for padding, which no expert
+    gets; None: there is none. Where `ids` are a part of the sequence, `context_*` are those of all of it, in the order of
+    the parts. A model with other inputs adds fields, (B, L, ...) each.
     """
 
     ids: torch.Tensor
@@ -62,6 +65,7 @@ class Tokens:
     slots: torch.Tensor
     context_documents: torch.Tensor | None = None
     context_slots: torch.Tensor | None = None
+    valid_BL: torch.Tensor | None = None
 
     @classmethod
     def packed(cls, ids_BL: torch.Tensor, documents_BL: torch.Tensor, first_sample: int = 0) -> "Tokens":
@@ -82,9 +86,9 @@ class Tokens:
         return Tokens(**{name: None if part is None else part[first:last] for name, part in parts.items()})
 
     @property
-    def weight(self) -> int:
-        """Tokens that have a target."""
-        return int((self.targets != NO_TARGET).sum())
+    def weight(self) -> float:
+        """By what the sum of losses is divided, summed over the global batch: tokens that have a target."""
+        return float((self.targets != NO_TARGET).sum())
 
 
 class RMSNorm(nn.Module):
@@ -153,18 +157,24 @@ class GatedMLP(nn.Module):
 
 
 class SparseMLP(nn.Module):
-    """A mixture of experts in the MLP's place. `total` sums a router's loss over ranks with other tokens of a sample."""
+    """A mixture of experts in the MLP's place. `total` sums a router's loss over ranks with other tokens of a sample.
+
+    `sequence_shard` (index, count) says which part of the tokens' second dim the hidden states hold.
+    """
 
     def __init__(self, sizes: TransformerSizes):
         super().__init__()
         self.layer = ExpertLayer(sizes.width, sizes.feed_forward, RouterSettings(sizes.experts, sizes.top_k))
         self.total: nn.Module = nn.Identity()
+        self.sequence_shard = (0, 1)
 
-    def forward(self, hidden_BLD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, hidden_BLD: torch.Tensor, tokens: Tokens) -> tuple[torch.Tensor, torch.Tensor]:
         """(B, L, D) and the router's loss, a sum over samples."""
         samples, length, _ = hidden_BLD.shape
         sample_N = torch.arange(samples, device=hidden_BLD.device).repeat_interleave(length)
-        mixed_ND, loss = self.layer(hidden_BLD.flatten(0, 1), segments_N=sample_N, segments=samples)
+        index, count = self.sequence_shard
+        valid_N = None if tokens.valid_BL is None else tokens.valid_BL.chunk(count, dim=1)[index].flatten()
+        mixed_ND, loss = self.layer(hidden_BLD.flatten(0, 1), valid_N, sample_N, samples)
         return mixed_ND.unflatten(0, (samples, length)), self.total(loss)
 
 
@@ -188,7 +198,8 @@ class Block(nn.Module):
         """What `run` runs."""
         attended_BLD = self.attention(self.norm_attention(hidden_BLD), tokens)
         hidden_BLD = hidden_BLD + self.drop_attention(attended_BLD, tokens.slots, key)
-        made = self.mlp(self.norm_mlp(hidden_BLD))
+        normed_BLD = self.norm_mlp(hidden_BLD)
+        made = self.mlp(normed_BLD, tokens) if isinstance(self.mlp, SparseMLP) else self.mlp(normed_BLD)
         mixed_BLD, loss = made if isinstance(made, tuple) else (made, made.new_zeros(()))
         return hidden_BLD + self.drop_mlp(mixed_BLD, tokens.slots, key), loss
 
@@ -202,12 +213,41 @@ class CrossEntropySum(nn.Module):
         return F.cross_entropy(wide_NV, targets_BL.flatten(), ignore_index=NO_TARGET, reduction="sum")
 
 
-class Transformer(nn.Module):
+class Stack(nn.Module):
+    """Blocks between two ends; what the parallel axes and pipelines ask of a model, whatever it predicts.
+
+    `embed` uses the children `first_parts`, `loss_sum` the children `last_parts`; one in both is held by the first and
+    the last stage of a pipeline. `sizes` is the blocks' shape.
+    """
+
+    sizes: TransformerSizes
+    blocks: nn.ModuleList
+    first_parts: tuple[str, ...]
+    last_parts: tuple[str, ...]
+
+    def embed(self, tokens: Any, key: int) -> torch.Tensor:
+        """The first stage's input to the blocks (B, L, D)."""
+        raise NotImplementedError
+
+    def loss_sum(self, hidden_BLD: torch.Tensor, tokens: Any) -> torch.Tensor:
+        """What the last stage makes of the blocks' output: a sum, which the caller divides by the global weight."""
+        raise NotImplementedError
+
+    def forward(self, tokens: Any, key: int, end: Callable[[torch.Tensor, Any], torch.Tensor] | None = None
+                ) -> torch.Tensor:  # fmt: skip
+        """The loss sum, or what `end` makes of the blocks' output. `key` changes every step, equal on all ranks."""
+        hidden_BLD, own = through(self.blocks, self.embed(tokens, key), tokens, key)
+        return self.loss_sum(hidden_BLD, tokens) + own if end is None else end(hidden_BLD, tokens)
+
+
+class Transformer(Stack):
     """Embedding, blocks, norm and head. `model(tokens, key)` is the sum of the tokens' cross-entropies."""
 
     def __init__(self, sizes: TransformerSizes, generator: torch.Generator):
         super().__init__()
         self.sizes = sizes
+        self.first_parts = ("embedding",)
+        self.last_parts = ("embedding", "norm") if sizes.tied else ("norm", "head")
         self.embedding: nn.Module = nn.Embedding(sizes.vocabulary, sizes.width)
         self.drop_embedding = Dropout(sizes.dropout, "embedding")
         self.blocks = nn.ModuleList(Block(sizes, number) for number in range(sizes.layers))
@@ -228,11 +268,6 @@ class Transformer(nn.Module):
         """What the last stage makes of the blocks' output."""
         weight_VD = self.embedding.weight if self.head is None else self.head.weight
         return self.loss(F.linear(self.enter_head(self.norm(hidden_BLD)), weight_VD), tokens.targets)
-
-    def forward(self, tokens: Tokens, key: int) -> torch.Tensor:
-        """`key` changes every step and is equal on all ranks."""
-        hidden_BLD, own = through(self.blocks, self.embed(tokens, key), tokens, key)
-        return self.loss_sum(hidden_BLD, tokens) + own
 
 
 def through(blocks: Iterable[nn.Module], hidden_BLD: torch.Tensor, tokens: Tokens, key: int
