@@ -25,13 +25,22 @@ def redis_of(workspace: Workspace, redis_url: str = "") -> str:
 
 
 @click.command("replay")
+@click.option("--policy", "policies", multiple=True, metavar="NAME",
+              help="A policy to judge; give it again for more. Default: all. The baseline is always judged too.")  # fmt: skip
+@click.option("--from", "start", metavar="DATE", help="First day (UTC) of the requests. Default: the test window's.")
+@click.option("--to", "end", metavar="DATE", help="The day (UTC) before which they end. Default: the test window's.")
+@click.option("--estimator", metavar="NAME", help="The estimator that decides. Default: the best that the log allows.")
 @verb
-def replay_verb(workspace: Workspace) -> dict[str, Any]:
+def replay_verb(
+    workspace: Workspace, policies: tuple[str, ...], start: str | None, end: str | None, estimator: str | None
+) -> dict[str, Any]:
     """Judges the policies on logged traffic; writes reports/replay.html."""
-    from simulator.replay import replay
+    from simulator.replay import Question, replay
 
+    question = Question.of(policies, start, end, estimator)
+    workspace.dataset()
     with exclusive(workspace):
-        return replay(workspace)
+        return replay(workspace, question=question)
 
 
 @click.command("publish")

@@ -1,6 +1,7 @@
 """Replay: walks the logged requests in time order through the serving feed pipeline and judges policies before people do."""
 
 from simulator.replay.end_to_end import replay
+from simulator.replay.question import POLICIES, Question
 from simulator.replay.settings import ReplaySettings
 
-__all__ = ["ReplaySettings", "replay"]
+__all__ = ["POLICIES", "Question", "ReplaySettings", "replay"]

@@ -9,13 +9,24 @@ import pyarrow.compute as pc
 from contracts.artifacts import Artifact
 from contracts.clock import SECOND, to_datetime
 from contracts.errors import BadInput
+from contracts.splits import TimeSplit
+from simulator.evaluation import LoggedData, propensity_check
 
 
-def check_requests(requests: pa.Table, window: str, start: int, end: int) -> None:
-    """`BadInput` for an empty window, or for a request id that comes more than once."""
+def no_requests(requests: pa.Table, window: str, start: int, end: int) -> str:
+    """Why a window [start, end) without any of the log's `requests` cannot be replayed."""
+    days = f"{to_datetime(start):%Y-%m-%d %H:%M} to {to_datetime(end):%Y-%m-%d %H:%M}"
+    about = f"the {window} window, {days}, has no request: 0 of the log's {requests.num_rows:,} requests lie in it"
     if requests.num_rows == 0:
-        days = f"{to_datetime(start):%Y-%m-%d} to {to_datetime(end):%Y-%m-%d}"
-        raise BadInput(f"the {window} window, {days}, has no request: nothing to replay")
+        return about
+    row = requests.sort_by("requested_at").slice(requests.num_rows - 1).to_pylist()[0]
+    return (
+        f"{about}, such as request {row['request_id']}, the last, at {to_datetime(row['requested_at']):%Y-%m-%d %H:%M}"
+    )
+
+
+def check_requests(requests: pa.Table, window: str) -> None:
+    """`BadInput` for a request id that comes more than once."""
     ids, counts = np.unique(requests["request_id"].to_numpy(), return_counts=True)
     twice = ids[counts > 1]
     if len(twice):
@@ -39,6 +50,39 @@ def check_slates(samples: pa.Table, window: str) -> None:
             f"{len(twice)} positions of the {window} window hold more than one post, "
             f"such as request {twice[0, 0]} at position {twice[0, 1]}"
         )
+
+
+def check_split(samples: pa.Table, split: TimeSplit) -> None:
+    """`BadInput` when samples are named after a window in which they do not lie (requested and shown): a random split."""
+    requested_at, shown_at = samples["requested_at"].to_numpy(), samples["shown_at"].to_numpy()
+    names = samples["split"].to_numpy(zero_copy_only=False)
+    outside = np.zeros(len(names), bool)
+    for name in ("train", "validation", "test"):
+        start, end = getattr(split, name)
+        outside |= (names == name) & ((requested_at < start) | (shown_at >= end))
+    if outside.any():
+        row = samples.slice(int(np.flatnonzero(outside)[0]), 1).to_pylist()[0]
+        start, end = getattr(split, row["split"])
+        raise BadInput(
+            f"the samples are not split by time: {int(outside.sum()):,} of {len(outside):,} impressions lie outside the window "
+            f"that they are named after, such as request {row['request_id']}, post {row['post_id']}, shown "
+            f"{to_datetime(row['shown_at']):%Y-%m-%d %H:%M} and called {row['split']}, which is {to_datetime(start):%Y-%m-%d %H:%M} to "
+            f"{to_datetime(end):%Y-%m-%d %H:%M}; a random split lets a model see the days that it is judged on"
+        )
+
+
+def check_sums(log: LoggedData, request_R: np.ndarray, window: str) -> dict[str, Any]:
+    """The finding of `propensity_check`; `BadInput` when the propensities cannot sum to one at each position."""
+    found = propensity_check(log)
+    if found["passed"]:
+        return found
+    inverse_RK = np.where(log.shown_RK, 1.0 / (log.propensity_RK * np.maximum(log.pool_R, 1)[:, None]), 0.0)
+    r, k = np.unravel_index(int(np.argmax(inverse_RK)), inverse_RK.shape)
+    raise BadInput(
+        f"the propensities of the {window} window do not sum to one over a pool: {found['sentence']}, over "
+        f"{int(log.shown_RK.sum()):,} impressions, such as request {request_R[r]}, position {k}, post {log.post_RK[r, k]}, shown "
+        f"with {log.propensity_RK[r, k]:.4g} out of {log.pool_R[r]} posts"
+    )
 
 
 def check_propensities(samples: pa.Table, window: str) -> None:

@@ -12,12 +12,11 @@ from contracts.workspace import Workspace
 from serving.feed import Models
 from simulator.evaluation import ESTIMATORS
 from simulator.replay.judgement import ASSUMPTION
+from simulator.replay.question import SERVED, UNTUNED
 from simulator.replay.ranking import TIES
 from simulator.replay.settings import ReplaySettings
 from simulator.replay.walk import Walked
 from simulator.replay.window import Window
-
-SERVED = "full"
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ def compose(workspace: Workspace, dataset: Dataset, split: TimeSplit, test: Wind
         "dataset": {"source": dataset.source, "derived": dataset.derived, "tasks": list(dataset.tasks)},
         "windows": {"test": _window(split.test, test), "validation": _window(split.validation, validation)},
         "baseline": found.baseline,
-        "served": SERVED,
+        "served": SERVED if any(policy["name"] == SERVED for policy in found.policies) else None,
         "worths": [{"name": task.name, "worth": task.worth} for task in TASKS if task.name in dataset.tasks],
         "policies": found.policies,
         "off_policy": _off_policy(dataset, found, settings),
@@ -77,8 +76,6 @@ def _off_policy(dataset: Dataset, found: Findings, settings: ReplaySettings) -> 
     if checked is None:
         reason = (f"The {dataset.source} log holds no propensities, so nobody can say what another policy would have been worth: "
                   "there are no off-policy estimates. Ranking and recall are measured below.")  # fmt: skip
-    elif not checked["passed"]:
-        reason = f"No off-policy estimates: {checked['sentence']}."
     return {
         "possible": reason is None, "reason": reason, "propensities": checked, "logged": found.logged,
         "estimators": [name for name in ESTIMATORS if any(name in policy["estimates"] for policy in found.policies)],
@@ -125,14 +122,16 @@ def _recall(workspace: Workspace) -> dict[str, Any]:
 
 def _verdict(report: dict[str, Any]) -> list[str]:
     by_name = {policy["name"]: policy for policy in report["policies"]}
-    served, baseline = by_name[report["served"]], report["baseline"]
+    served, baseline = by_name.get(SERVED), report["baseline"]
     sentences = []
-    if report["off_policy"]["possible"]:
+    if not report["off_policy"]["possible"]:
+        sentences.append(report["off_policy"]["reason"])
+    elif served is None:
+        sentences += [_gain_sentence(policy, baseline) for policy in report["policies"] if policy["name"] != baseline]
+    else:
         sentences.append(_served_sentence(served, baseline))
         rivals = [
-            policy
-            for policy in report["policies"]
-            if policy["headline"] and policy["name"] not in (SERVED, "full, untuned")
+            policy for policy in report["policies"] if policy["headline"] and policy["name"] not in (SERVED, UNTUNED)
         ]
         if served["headline"] and rivals:
             best = max(rivals, key=lambda policy: policy["headline"]["value"])
@@ -140,9 +139,7 @@ def _verdict(report: dict[str, Any]) -> list[str]:
             sentences.append(
                 f"It is {word} the best of the others, {best['name']} ({best['headline']['value']:.3f} per request)."
             )
-    else:
-        sentences.append(report["off_policy"]["reason"])
-    if report["truth"]["known"] and served["truth"]:
+    if report["truth"]["known"] and served:
         relative = served["truth"]["relative"]
         sentences.append(
             f"The log is simulated, so the truth is known: {SERVED} is truly worth {served['truth']['value']:.3f} per request"
@@ -168,13 +165,20 @@ def _verdict(report: dict[str, Any]) -> list[str]:
 
 
 def _served_sentence(served: dict[str, Any], baseline: str) -> str:
-    gain = served["gain"]
+    sentence = _gain_sentence(served, baseline).replace(SERVED, "the served policy", 1)
+    if served["gain"] and served["gain"]["high"] < 0:
+        sentence += " It should not go out."
+    return sentence[0].upper() + sentence[1:]
+
+
+def _gain_sentence(policy: dict[str, Any], baseline: str) -> str:
+    name, gain = policy["name"], policy["gain"]
     if gain is None:
-        return f"The log cannot say what {SERVED} is worth against {baseline}: {served['refusal'] or 'the baseline has no estimate'}."
+        return f"The log cannot say what {name} is worth against {baseline}: {policy['refusal'] or 'the baseline has no estimate'}."
     size = "" if gain["relative"] is None else f" ({gain['relative']:+.1%})"
     about = f"{gain['value']:+.3f} per request{size}, 95% interval {gain['low']:+.3f} to {gain['high']:+.3f}"
     if gain["low"] > 0:
-        return f"The served policy is better than {baseline}: {about}."
+        return f"{name} is better than {baseline}: {about}."
     if gain["high"] < 0:
-        return f"The served policy is worse than {baseline}: {about}. It should not go out."
-    return f"The log cannot tell the served policy from {baseline}: {about}. A longer log or more exploration would."
+        return f"{name} is worse than {baseline}: {about}."
+    return f"The log cannot tell {name} from {baseline}: {about}. A longer log or more exploration would."

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from contracts.errors import BadInput
 from simulator.evaluation import (
     LoggedData,
     Target,
@@ -67,14 +68,25 @@ class Judged:
 
 
 def judge(
-    policies: list[PolicySlates], evidence: Evidence, settings: ReplaySettings, baseline: str
+    policies: list[PolicySlates],
+    evidence: Evidence,
+    settings: ReplaySettings,
+    baseline: str,
+    decisive: str | None = None,
 ) -> list[dict[str, Any]]:
     """One report entry per policy; the gain of each over `baseline` is paired, since all share the resamples.
 
+    `decisive` names the estimator of the headline; `BadInput` when this log lacks the means for it.
     `p_holm` of a gain is its p value after Holm's correction for the number of policies that are compared here."""
+    decisive = decisive or headline_of(evidence.log)
+    if decisive not in estimators_for(evidence.log):
+        raise BadInput(
+            f"{decisive} needs the whole logging distribution, which these propensities do not give away; "
+            f"this log has the means for {', '.join(estimators_for(evidence.log))}"
+        )
     generator = np.random.default_rng(settings.seed)
     counts_BV = viewer_counts(evidence.log.viewer_R, settings.resamples, generator)
-    judged = {policy.name: _judge_one(policy, evidence, counts_BV, settings) for policy in policies}
+    judged = {policy.name: _judge_one(policy, evidence, counts_BV, settings, decisive) for policy in policies}
     for one in judged.values():
         one.entry["gain"] = _gain(one, judged[baseline], settings.level)
     base = judged[baseline].headline
@@ -93,7 +105,9 @@ def logged_value(window: Window, settings: ReplaySettings) -> dict[str, float]:
     return {"value": value(terms), "low": low, "high": high}
 
 
-def _judge_one(policy: PolicySlates, evidence: Evidence, counts_BV: np.ndarray, settings: ReplaySettings) -> Judged:
+def _judge_one(
+    policy: PolicySlates, evidence: Evidence, counts_BV: np.ndarray, settings: ReplaySettings, decisive: str
+) -> Judged:
     log, target = evidence.log, evidence.target(policy.slate_RK)
     seen = overlap(log, target)
     entry: dict[str, Any] = {
@@ -107,7 +121,7 @@ def _judge_one(policy: PolicySlates, evidence: Evidence, counts_BV: np.ndarray, 
         terms = clipped_ips(log, target, settings.clip) if name == "clipped_ips" else estimator(log, target)
         resampled_B = replicates(terms, log.viewer_R, counts_BV)
         entry["estimates"][name] = _estimate(terms, resampled_B, log, settings.level)
-        if name == headline_of(log):
+        if name == decisive:
             headline_B, headline = resampled_B, terms
             entry["headline"] = {"estimator": name, **entry["estimates"][name]}
     for task, reward_RK in log.task_reward_RK.items():

@@ -32,11 +32,14 @@ def ranker_metrics(
         "post_id",
         "viewed",
         "split",
+        "requested_at",
         *(f"label_{task}" for task in tasks),
         *FEATURE_NAMES,
     ]
     table = workspace.samples.read(SAMPLES, columns, start, end + split.window_us)
-    table = table.filter(pc.and_(pc.equal(table["split"], "test"), table["viewed"])).combine_chunks()
+    asked_for = pc.and_(pc.greater_equal(table["requested_at"], start), pc.less(table["requested_at"], end))
+    kept = pc.and_(pc.and_(pc.equal(table["split"], "test"), table["viewed"]), asked_for)
+    table = table.filter(kept).combine_chunks()
     parts = [
         ranker.probabilities(assemble({name: part[name].to_numpy() for name in FEATURE_NAMES}))
         for part in (table.slice(at, _ROWS) for at in range(0, table.num_rows, _ROWS))

@@ -24,6 +24,7 @@ from simulator.replay.checks import (
     check_propensities,
     check_requests,
     check_slates,
+    no_requests,
 )
 
 _COLUMNS = ("request_id", "user_id", "post_id", "position", "shown_at", "requested_at", "viewed", "propensity", "split")
@@ -105,7 +106,9 @@ def load_window(
     start, end = getattr(split, name)
     requests = workspace.lake.read(REQUESTS, ["request_id", "user_id", "requested_at", "candidates"], start, end)
     requests = requests.combine_chunks()
-    check_requests(requests, name, start, end)
+    if requests.num_rows == 0:
+        raise BadInput(no_requests(workspace.lake.read(REQUESTS, ["request_id", "requested_at"]), name, start, end))
+    check_requests(requests, name)
     samples = _read_samples(workspace, name, start, end + split.window_us)
     impressions = workspace.lake.read(IMPRESSIONS, ["request_id"], start, end + split.window_us)
     shown_R, sampled_R = (_rows_per_request(requests, table) for table in (impressions, samples))

@@ -1,44 +1,26 @@
 """Replay from end to end on a small simulated log."""
 
-import shutil
 from dataclasses import replace as replaced
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
 import simulator.report.document as document
-from contracts.clock import DAY, HOUR, SECOND
+from contracts.clock import HOUR, SECOND
 from contracts.errors import BadInput
 from contracts.files import read_json
 from contracts.samples import SAMPLES
 from contracts.tables import ACTIONS
 from contracts.workspace import Workspace
 from serving.feed import Models, Query, ValueModel, pool_policy
-from simulator.replay import ReplaySettings, replay
+from simulator.replay import replay
 from simulator.replay.walk import Walker
 from simulator.replay.window import load_window
-from tests.simulator.judged_log import make_judged_log
-
-SETTINGS = ReplaySettings(test_requests=150, validation_requests=120, resamples=100, regression_trees=10, threads=1,
-                          truth_orderings=2, parity_requests=20)  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def judged(tmp_path_factory) -> Workspace:
-    return make_judged_log(tmp_path_factory.mktemp("judged") / "workspace")
-
-
-@pytest.fixture
-def copy(judged, tmp_path) -> Workspace:
-    shutil.copytree(judged.root, tmp_path / "copy", symlinks=True)
-    return Workspace(tmp_path / "copy")
 
 
 @pytest.fixture(scope="module")
 def report(judged) -> dict:
-    replay(judged, SETTINGS)
     return read_json(judged.reports / "replay.json")
 
 
@@ -70,14 +52,14 @@ def test_page_needs_nothing_from_elsewhere_and_shows_every_policy(judged, report
     assert report["verdict"][0].split(":")[0] in page
 
 
-def test_same_log_and_models_give_the_same_report_bytes(judged, report, copy):
-    replay(copy, SETTINGS)
+def test_same_log_and_models_give_the_same_report_bytes(judged, report, copy, replay_settings):
+    replay(copy, replay_settings)
     assert (copy.reports / "replay.json").read_bytes() == (judged.reports / "replay.json").read_bytes()
     assert (copy.reports / "replay.html").read_bytes() == (judged.reports / "replay.html").read_bytes()
 
 
-def test_a_crash_while_the_report_is_written_leaves_the_earlier_one_whole(copy, report, monkeypatch):
-    replay(copy, SETTINGS)
+def test_a_crash_while_the_report_is_written_leaves_the_earlier_one_whole(copy, report, monkeypatch, replay_settings):
+    replay(copy, replay_settings)
     before = {name: (copy.reports / name).read_bytes() for name in ("replay.json", "replay.html")}
     calls = []
 
@@ -90,15 +72,15 @@ def test_a_crash_while_the_report_is_written_leaves_the_earlier_one_whole(copy, 
     original = document._point
     monkeypatch.setattr(document, "_point", crash_after_the_names)
     with pytest.raises(KeyboardInterrupt):
-        replay(copy, SETTINGS.model_copy(update={"seed": 8}))
+        replay(copy, replay_settings.model_copy(update={"seed": 8}))
     assert calls[-1] == "latest"
     assert {name: (copy.reports / name).read_bytes() for name in before} == before
 
 
-def test_a_log_without_propensities_is_refused_estimates_but_gets_metrics(copy):
+def test_a_log_without_propensities_is_refused_estimates_but_gets_metrics(copy, replay_settings):
     dataset = copy.dataset()
     replaced(dataset, has_propensities=False).save(copy.dataset_path)
-    result = replay(copy, SETTINGS)
+    result = replay(copy, replay_settings)
     found = read_json(copy.reports / "replay.json")
     assert "holds no propensities" in found["off_policy"]["reason"]
     assert found["verdict"][0] == found["off_policy"]["reason"]
@@ -110,28 +92,14 @@ def test_a_log_without_propensities_is_refused_estimates_but_gets_metrics(copy):
     assert result["policies"]["full"]["headline"] is None
 
 
-def test_samples_made_anew_after_training_are_refused_and_nothing_is_written(copy):
+def test_samples_made_anew_after_training_are_refused_and_nothing_is_written(copy, replay_settings):
     table = copy.samples.read(SAMPLES)
     copy.samples.write(SAMPLES, table.slice(1), parents=copy.samples.manifest(SAMPLES).parents)
     versions = copy.artifacts.versions("report")
     with pytest.raises(BadInput, match="prerank model .* was trained on samples .* train it again"):
-        replay(copy, SETTINGS)
+        replay(copy, replay_settings)
     assert copy.artifacts.versions("report") == versions
     assert not copy.artifacts.versions("value_model") or versions
-
-
-def test_a_feature_from_after_the_request_stops_the_run_and_leaves_the_earlier_report(copy, report):
-    """Planted: what people did reached the log two days later than the samples had it."""
-    before = {path: path.read_bytes() for path in copy.reports.glob("replay.*")}
-    actions = copy.lake.read(ACTIONS)
-    late = pc.add(actions["known_at"], 2 * DAY)
-    copy.lake.write(ACTIONS, actions.set_column(actions.schema.get_field_index("known_at"), "known_at", late))
-    with pytest.raises(
-        BadInput,
-        match=r"\d+ of [\d,]+ impressions hold another value of \w+ in the samples .* such as request \d+, post \d+",
-    ):
-        replay(copy, SETTINGS)
-    assert before == {path: path.read_bytes() for path in copy.reports.glob("replay.*")} and len(before) == 2
 
 
 def test_what_becomes_known_later_moves_no_earlier_request(judged, copy):

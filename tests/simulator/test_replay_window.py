@@ -116,7 +116,7 @@ def no_requests(rows):
         (outside_its_pool, r"1 impressions .* not among their request's candidates, such as request 0, post 0"),
         (shown_before_asked, r"3 of 60 impressions .* dated before their request, by up to 5.000 s, such as request 2, post 202: a clock"),
         (shown_before_created, r"1 of 60 impressions .* created after the request, such as request 2, post 202, created 90.000 s later"),
-        (no_requests, r"the test window, 1970-01-08 to 1970-01-10, has no request: nothing to replay"),
+        (no_requests, r"the test window, 1970-01-08 00:00 to 1970-01-10 00:00, .* 0 of the log's 20 requests .* request 19, the last"),
     ],
 )  # fmt: skip
 def test_a_faulty_log_gives_one_sentence_with_the_count_and_an_example(tmp_path, fault, sentence):
