@@ -128,7 +128,8 @@ class ParallelLayout:
 
 @dataclass(frozen=True)
 class ModelSizes:
-    """What of a model's shape and batch a layout must divide. `sequence` is tokens per sample."""
+    """What of a model's shape and batch a layout must divide. `sequence` is tokens per sample; `experts` are sparse ones,
+    over ep, `dense_experts` those of a mixture that uses all, over tp."""
 
     heads: int
     kv_heads: int
@@ -137,6 +138,7 @@ class ModelSizes:
     feed_forward: int
     sequence: int
     experts: int = 0
+    dense_experts: int = 0
 
 
 def nearest_legal(layout: ParallelLayout, sizes: ModelSizes, ep: int = 1) -> tuple[ParallelLayout, int]:
@@ -169,9 +171,13 @@ def problems(layout: ParallelLayout, sizes: ModelSizes, ep: int = 1) -> list[str
         found.append(f"{sizes.sequence} tokens do not divide into 2 x cp={2 * layout.cp} chunks")
     elif sizes.sequence // layout.cp % layout.tp:
         found.append(f"{sizes.sequence // layout.cp} tokens a rank do not divide over tp={layout.tp}")
+    if sizes.dense_experts % layout.tp:
+        found.append(f"{sizes.dense_experts} experts of the dense mixture do not divide over tp={layout.tp}")
     if sizes.layers < layout.pp:
         found.append(f"{sizes.layers} layers are fewer than pp={layout.pp} stages")
     if ep > 1:
+        if not sizes.experts:
+            found.append(f"ep={ep}, but the model has no sparse experts")
         if sizes.experts % ep:
             found.append(f"{sizes.experts} experts do not divide over ep={ep}")
         if layout.dp_shard * layout.cp % ep:

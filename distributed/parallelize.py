@@ -103,6 +103,14 @@ class Cut:
         local, self.placements[name] = shard_along(tensor.detach(), self.group, dim, what=name)
         return nn.Parameter(local)
 
+    def table(self, name: str, weight_VD: torch.Tensor) -> torch.Tensor:
+        """This rank's rows of an embedding; where they do not divide the last rank's end in zeros that no id names."""
+        rows = weight_VD.shape[0]
+        padded_VD = nn.functional.pad(weight_VD.detach(), (0, 0, 0, -rows % self.group.size))
+        local, placement = shard_along(padded_VD, self.group, 0, what=name)
+        self.placements[name] = dataclasses.replace(placement, whole=rows)
+        return local
+
     def columns(self, linear: nn.Linear, name: str) -> None:
         """A linear by its outputs, in place."""
         linear.weight = self.shard(f"{name}.weight", linear.weight, 0)

@@ -130,6 +130,42 @@ class VocabularyEmbedding(nn.Module):
         return leave(F.embedding(local_BL, self.weight) * mine_BL[..., None], self.group, self.sequence)
 
 
+class VocabularyBags(VocabularyEmbedding):
+    """The same for tokens of several ids each, whose vectors are added up before anything is sent."""
+
+    def forward(self, ids_BLX: torch.Tensor) -> torch.Tensor:
+        """(B, L, D) or, with sequence parallelism, (B, L / tp, D)."""
+        local_BLX, mine_BLX = _local(ids_BLX, self.weight.shape[0], self.group)
+        vectors_BLXD = F.embedding(local_BLX, self.weight) * mine_BLX[..., None]
+        return leave(vectors_BLXD.sum(2), self.group, self.sequence)
+
+
+class GatherAlike(nn.Module):
+    """All tokens on every rank where what follows is computed by each rank alike: the backward keeps the own tokens' part.
+
+    (`Enter` adds the ranks' gradients up, which is right where each computes a part.)
+    """
+
+    def __init__(self, group: Group):
+        super().__init__()
+        self.group = group
+
+    def forward(self, hidden_BLD: torch.Tensor) -> torch.Tensor:
+        """(B, L / tp, D) to (B, L, D)."""
+        return _GatherAlike.apply(hidden_BLD, self.group)
+
+
+class _GatherAlike(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, group: Group) -> torch.Tensor:
+        ctx.group = group
+        return _gather_tokens(tensor, group)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return grad.chunk(ctx.group.size, dim=_SEQUENCE_DIM)[ctx.group.index].contiguous(), None
+
+
 class VocabularyCrossEntropySum(nn.Module):
     """Cross-entropy over logits split along the vocabulary; only (B, L) numbers are exchanged, never the logits."""
 

@@ -1,5 +1,6 @@
 """The multi-gate mixture of experts; a plain module that knows nothing of parallelism.
 
+What ranks exchange stands as a module of its own, identity here: `enter_experts`, `leave_experts`, `own_gates`, `sum_mixture`.
 Ma et al. 2018, "Modeling Task Relationships in Multi-task Learning with Multi-gate Mixture-of-Experts".
 Legend: B rows, M numeric inputs, C categories, D model inputs, E experts, H expert outputs, T tasks.
 """
@@ -37,14 +38,19 @@ class MMoE(nn.Module):
         with torch.no_grad():
             self.linear.bias.copy_(prior_logits_T)
             self.tower_out.weight.mul_(0.1)
+        self.enter_experts: nn.Module = nn.Identity()
+        self.leave_experts: nn.Module = nn.Identity()
+        self.own_gates: nn.Module = nn.Identity()
+        self.sum_mixture: nn.Module = nn.Identity()
         self._shape = (tasks, experts)
 
     def forward(self, numeric_BM: torch.Tensor, slots_BC: torch.Tensor) -> torch.Tensor:
         """Logits (B, T)."""
         inputs_BD = self._inputs(numeric_BM, slots_BC)
-        hidden_EBW = functional.relu(self.expert_in(inputs_BD.unsqueeze(0)))
-        experts_EBH = functional.relu(self.expert_out(hidden_EBW))
-        mixed_TBH = torch.einsum("bte,ebh->tbh", self._gates(inputs_BD), experts_EBH)
+        hidden_EBW = functional.relu(self.expert_in(self.enter_experts(inputs_BD.unsqueeze(0))))
+        experts_EBH = self.leave_experts(functional.relu(self.expert_out(hidden_EBW)))
+        mixed_TBH = torch.einsum("bte,ebh->tbh", self.own_gates(self._gates(inputs_BD)), experts_EBH)
+        mixed_TBH = self.sum_mixture(mixed_TBH)
         towers_TB1 = self.tower_out(functional.relu(self.tower_in(mixed_TBH)))
         return towers_TB1.squeeze(2).transpose(0, 1) + self.linear(inputs_BD)
 
