@@ -18,6 +18,10 @@ HISTORY_MONTHS = 36
 """Accounts and friendships older than the log lie on the first days of so many months before it."""
 
 
+PAIRS_AT_ONCE = 200_000
+"""Pairs whose neighbours are compared together: they take more memory than the whole graph."""
+
+
 @dataclass(frozen=True)
 class Edges:
     """Directed friendship pairs, sorted by (user, friend); times in UTC microseconds."""
@@ -119,7 +123,11 @@ def _mutual_counts(pairs: np.ndarray, users: int) -> np.ndarray:
     ones = np.ones(len(pairs), np.int32)
     graph = csr_matrix((ones, (pairs[:, 0], pairs[:, 1])), shape=(users, users))
     graph = graph + graph.T
-    return np.asarray(graph[pairs[:, 0]].multiply(graph[pairs[:, 1]]).sum(axis=1)).ravel()
+    counts = [
+        np.asarray(graph[some[:, 0]].multiply(graph[some[:, 1]]).sum(axis=1)).ravel()
+        for some in (pairs[first : first + PAIRS_AT_ONCE] for first in range(0, len(pairs), PAIRS_AT_ONCE))
+    ]
+    return np.concatenate(counts) if counts else np.zeros(0, np.int64)
 
 
 def _draw_edges(

@@ -16,18 +16,32 @@ RECENCY_DAYS = 3.0
 
 
 class Seen:
-    """One bit per viewer and post: was it in an impression."""
+    """Which posts were shown to whom, for as long as they could be shown again: sorted keys, merged once a day."""
 
-    def __init__(self, users: int, posts: int):
-        self._bits_UB = np.zeros((users, posts // 8 + 1), np.uint8)
+    def __init__(self, posts: int):
+        self._posts = max(posts, 1)
+        self._earlier = np.zeros(0, np.int64)
+        self._today = np.zeros(0, np.int64)
 
     def __call__(self, user_R: np.ndarray, post_R: np.ndarray) -> np.ndarray:
         """Whether each viewer (R,) saw each post (R,)."""
-        return (self._bits_UB[user_R, post_R >> 3] >> (post_R & 7).astype(np.uint8)) & 1 == 1
+        key_R = user_R * self._posts + post_R
+        return _among(self._earlier, key_R) | _among(self._today, key_R)
 
     def add(self, user_R: np.ndarray, post_R: np.ndarray) -> None:
         """Marks pairs as seen."""
-        np.bitwise_or.at(self._bits_UB, (user_R, post_R >> 3), np.left_shift(1, post_R & 7).astype(np.uint8))
+        self._today = np.sort(np.concatenate([self._today, user_R * self._posts + post_R]), kind="stable")
+
+    def end_day(self, oldest_post: int) -> None:
+        """Forgets what was shown of posts before `oldest_post` (indices follow creation): no pool takes them any more."""
+        keys = np.sort(np.concatenate([self._earlier, self._today]), kind="stable")
+        self._earlier, self._today = keys[keys % self._posts >= oldest_post], np.zeros(0, np.int64)
+
+
+def _among(sorted_keys: np.ndarray, key_R: np.ndarray) -> np.ndarray:
+    if not len(sorted_keys):
+        return np.zeros(len(key_R), bool)
+    return sorted_keys[np.minimum(np.searchsorted(sorted_keys, key_R), len(sorted_keys) - 1)] == key_R
 
 
 class PoolMaker:
@@ -37,13 +51,16 @@ class PoolMaker:
         self.settings, self.graph, self.posts = settings, graph, posts
         self.shelf = Shelf(posts.author_P, posts.created_at_P)
         self.visibility = Visibility(graph, posts)
-        self.seen = Seen(graph.users, len(posts.author_P))
+        self.seen = Seen(len(posts.author_P))
         self._from_friends = max(round(settings.friend_share * settings.pool_size), 1)
 
     def _fits(self, user_R: np.ndarray, post_R: np.ndarray, at_R: np.ndarray) -> np.ndarray:
         posts = self.posts
-        young_R = (posts.created_at_P[post_R] > at_R - self.settings.live_us) & (posts.known_at_P[post_R] < at_R)
-        return young_R & (posts.deleted_at_P[post_R] > at_R) & ~self.seen(user_R, post_R)
+        fit_R = (posts.created_at_P[post_R] > at_R - self.settings.live_us) & (posts.known_at_P[post_R] < at_R)
+        fit_R &= posts.deleted_at_P[post_R] > at_R
+        left_R = np.flatnonzero(fit_R)
+        fit_R[left_R] = ~self.seen(user_R[left_R], post_R[left_R])
+        return fit_R
 
     def _friends_rows(
         self, rng: np.random.Generator, user_N: np.ndarray, at_N: np.ndarray
@@ -105,10 +122,15 @@ class PoolMaker:
         )
         request_R, post_R = request_R[fit_R], post_R[fit_R]
         visible_R = self.visibility.whole(user_N[request_R], post_R, at_N[request_R])
-        key_R = np.unique(request_R[visible_R] * len(posts.author_P) + post_R[visible_R])
+        key_R = np.sort(request_R[visible_R] * len(posts.author_P) + post_R[visible_R])
+        key_R = key_R[np.diff(key_R, prepend=-1) > 0]
         request_R, post_R = key_R // max(len(posts.author_P), 1), key_R % max(len(posts.author_P), 1)
         order_R = np.lexsort((rng.random(len(post_R)), request_R))
         return request_R[order_R], post_R[order_R]
+
+    def end_day(self, day_end_at: int) -> None:
+        """Forgets what no pool of a later day can hold."""
+        self.seen.end_day(int(np.searchsorted(self.posts.created_at_P, day_end_at - self.settings.live_us)))
 
     def _random_friend(self, rng: np.random.Generator, user_R: np.ndarray) -> np.ndarray:
         low_R, high_R = self.graph.edge_range(user_R)

@@ -10,7 +10,7 @@ import numpy as np
 
 from contracts.clock import DAY, HOUR, MINUTE, SECOND
 from contracts.tables import POST_KINDS, VISIBILITIES
-from simulator.environment.lookups import Graph, Shelf
+from simulator.environment.lookups import Graph, Shelf, expand
 from simulator.environment.people import FOREVER, People
 from simulator.environment.phrases import QUOTE_WORDS, TOPICS, texts_of
 from simulator.environment.settings import EnvironmentSettings
@@ -23,7 +23,8 @@ PUBLIC, FRIENDS, LIST, PRIVATE = range(len(VISIBILITIES))
 
 @dataclass(frozen=True)
 class Posts:
-    """All posts by index. `ancestors_PD`: origins from the nearest to the root, -1 past the root."""
+    """All posts by index. `ancestors_PD`: origins from the nearest to the root, -1 past the root. `audience_L2`: post of
+    visibility list and a user who may see it, one row each."""
 
     author_P: np.ndarray
     created_at_P: np.ndarray
@@ -36,7 +37,7 @@ class Posts:
     quality_P: np.ndarray
     bait_P: np.ndarray
     ancestors_PD: np.ndarray
-    audience: dict[int, np.ndarray]
+    audience_L2: np.ndarray
     embedding_PC: np.ndarray
     text_P: np.ndarray
 
@@ -102,15 +103,15 @@ def _texts(rng: np.random.Generator, kind_P: np.ndarray, topic_P: np.ndarray) ->
 
 
 def _audiences(rng: np.random.Generator, graph: Graph, author_P: np.ndarray, created_at_P: np.ndarray,
-               visibility_P: np.ndarray) -> dict[int, np.ndarray]:  # fmt: skip
-    """Post -> the friends (user indices) who may see it, for posts of visibility list."""
-    audience = {}
-    for post in np.flatnonzero(visibility_P == LIST):
-        low, high = graph.edge_range(author_P[post : post + 1])
-        edge_N = np.arange(low[0], high[0])
-        edge_N = edge_N[graph.edges.mutual_E[edge_N] & graph.active(edge_N, created_at_P[post])]
-        audience[int(post)] = graph.edges.friend_E[edge_N[rng.random(len(edge_N)) < 0.5]]
-    return audience
+               visibility_P: np.ndarray) -> np.ndarray:  # fmt: skip
+    """Rows (L, 2) of a post of visibility list and one friend (user index) who may see it, by post."""
+    post_S = np.flatnonzero(visibility_P == LIST)
+    of_R, edge_R = expand(*graph.edge_range(author_P[post_S]))
+    post_R = post_S[of_R]
+    could_R = graph.edges.mutual_E[edge_R] & graph.active(edge_R, created_at_P[post_R])
+    post_R, edge_R = post_R[could_R], edge_R[could_R]
+    may_R = rng.random(len(post_R)) < 0.5
+    return np.stack([post_R[may_R], graph.edges.friend_E[edge_R[may_R]]], axis=1)
 
 
 def draw_posts(rng: np.random.Generator, settings: EnvironmentSettings, people: People, graph: Graph) -> Posts:
@@ -134,7 +135,11 @@ def draw_posts(rng: np.random.Generator, settings: EnvironmentSettings, people: 
 
     liking_UT = people.taste_UT**1.3 + 0.02
     chance_UT = np.cumsum(liking_UT / liking_UT.sum(axis=1, keepdims=True), axis=1)
-    topic_P = np.minimum((rng.random(count)[:, None] > chance_UT[author_P]).sum(axis=1), len(TOPICS) - 1)
+    drawn_P = rng.random(count)
+    topic_P = np.zeros(count, np.int64)
+    # Topic by topic: one column of all posts at a time instead of all columns at once.
+    for topic in range(len(TOPICS) - 1):
+        topic_P += drawn_P > chance_UT[author_P, topic]
     kind_P = rng.choice(len(POST_KINDS), count, p=settings.kind_shares)
     visibility_P = rng.choice(len(VISIBILITIES), count, p=settings.visibility_shares)
     skill_U = rng.normal(0.0, 0.6, users)
@@ -180,9 +185,7 @@ class Visibility:
 
     def __init__(self, graph: Graph, posts: Posts):
         self.graph, self.posts = graph, posts
-        pairs = [np.stack([np.full(len(members), post), members], axis=1) for post, members in posts.audience.items()]
-        table = np.concatenate(pairs) if pairs else np.zeros((0, 2), np.int64)
-        self._listed = np.sort(table[:, 0] * graph.users + table[:, 1])
+        self._listed = np.sort(posts.audience_L2[:, 0] * graph.users + posts.audience_L2[:, 1])
 
     def link(self, viewer_N: np.ndarray, post_N: np.ndarray, at_N: np.ndarray) -> np.ndarray:
         """Whether the post alone (N,) may be seen, whatever it passes on. Nobody but the author sees a private post."""

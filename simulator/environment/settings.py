@@ -11,6 +11,11 @@ from contracts.errors import BadInput
 from contracts.tables import POST_KINDS, VISIBILITIES
 from contracts.tasks import TASK_NAMES
 
+MOST_USERS = 5_000_000
+"""So many people's posts of 1000 days still have their own key for every person."""
+WHOLE_LOG_USERS = 10_000
+"""Logs of more people are drawn and written day by day."""
+
 
 class EnvironmentSettings(BaseModel):
     """Sizes and rules of one simulated log; the defaults make the demo's."""
@@ -78,10 +83,8 @@ class EnvironmentSettings(BaseModel):
         """`BadInput` with the first setting that cannot be simulated."""
         if self.users < 10:
             raise BadInput(f"users is {self.users}; a friend graph needs at least 10")
-        if self.users > 10_000:
-            raise BadInput(
-                f"users is {self.users}; the environment holds all of a log in memory and takes at most 10000"
-            )
+        if self.users > MOST_USERS:
+            raise BadInput(f"users is {self.users}; the environment takes at most {MOST_USERS}")
         if not 1 <= self.days <= 1_000:
             raise BadInput(f"days is {self.days}; a log has 1 to 1000 days")
         if not 0 <= self.seed < 2**63:
@@ -123,6 +126,11 @@ class EnvironmentSettings(BaseModel):
                 raise BadInput(f"{name} sum to {sum(getattr(self, name)):.6f}; shares must sum to 1")
         if not sum(self.hour_weights) > 0:
             raise BadInput("hour_weights are all 0; at least one hour must be above 0")
+
+    @property
+    def by_day(self) -> bool:
+        """Whether the log is drawn and written day by day, so that its days need not fit into memory together."""
+        return self.users > WHOLE_LOG_USERS
 
     @property
     def start_at(self) -> int:

@@ -7,29 +7,21 @@ from contracts.dataset import Dataset
 from contracts.errors import BadInput
 from contracts.progress import stage
 from contracts.splits import split_log
-from contracts.tables import (
-    ACTIONS,
-    BLOCKS,
-    FRIENDSHIPS,
-    IMPRESSIONS,
-    POSTS,
-    REQUESTS,
-    SESSIONS,
-    SUBJECTS,
-    TOPICS,
-    USERS,
-)
+from contracts.tables import BLOCKS, FRIENDSHIPS, POSTS, SUBJECTS, TOPICS, USERS
 from contracts.tasks import TASK_NAMES
 from contracts.workspace import Workspace
 from simulator.environment import tables
 from simulator.environment.behaviour import Latents
-from simulator.environment.days import Log, run_days
+from simulator.environment.days import run_days
 from simulator.environment.lookups import Graph
 from simulator.environment.people import People, draw_people
 from simulator.environment.phrases import TOPICS as TOPIC_PHRASES
+from simulator.environment.pools import PoolMaker
 from simulator.environment.posts import PUBLIC, Posts, draw_posts, root_of
 from simulator.environment.settings import EnvironmentSettings
 from simulator.environment.truth import Truth
+from simulator.environment.visits import Visitors
+from simulator.environment.writing import LogWriter
 
 ATTRIBUTION_US = DAY
 
@@ -70,19 +62,19 @@ def simulate(workspace: Workspace, settings: EnvironmentSettings | None = None) 
                 f"{settings.users} users with {settings.posts_per_day} posts a day wrote nothing in {settings.days} days"
             )
         latents = _latents(settings, people, posts)
-    with stage("feeds"):
-        log = run_days(rng, settings, people, graph, posts, latents)
-    with stage("tables"):
-        written = {
-            USERS: tables.users_table(people), FRIENDSHIPS: tables.friendships_table(people, end),
-            BLOCKS: tables.blocks_table(people), POSTS: tables.posts_table(posts), TOPICS: tables.topics_table(start),
-            REQUESTS: tables.requests_table(log, settings.slate_size),
-            IMPRESSIONS: tables.impressions_table(rng, log, posts),
-            ACTIONS: tables.actions_table(rng, settings, people, graph, posts, log),
-            SESSIONS: tables.sessions_table(log), SUBJECTS: SUBJECTS.schema.empty_table(),
-        }  # fmt: skip
+    written = {
+        USERS: tables.users_table(people), FRIENDSHIPS: tables.friendships_table(people, end),
+        BLOCKS: tables.blocks_table(people), POSTS: tables.posts_table(posts), TOPICS: tables.topics_table(start),
+    }  # fmt: skip
+    maker = PoolMaker(settings, graph, posts)
+    visitors = Visitors(rng, settings, people.registered_at_U)
+    writer = LogWriter(rng, workspace.lake, settings, maker)
+    with stage("feeds and tables"):
         workspace.dataset_path.unlink(missing_ok=True)
         manifests = {spec.name: workspace.lake.write(spec, table) for spec, table in written.items()}
+        written.clear()
+        manifests |= writer.write(run_days(rng, settings, maker, visitors, latents))
+        manifests[SUBJECTS.name] = workspace.lake.write(SUBJECTS, SUBJECTS.schema.empty_table())
         Truth(latents).save(workspace)
     dataset = Dataset(
         source="environment", start=start, end=end, warmup_us=settings.warmup_days * DAY, attribution_us=ATTRIBUTION_US,
@@ -94,11 +86,6 @@ def simulate(workspace: Workspace, settings: EnvironmentSettings | None = None) 
     return {
         "source": dataset.source, "counts": dataset.counts, "start": start, "end": end,
         "split": dataset.split().as_dict(),
-        "rates_per_viewed_impression": _rates(log), "mean_pool": float((log.pools_NM >= 0).sum(axis=1).mean()),
+        "rates_per_viewed_impression": writer.rates(), "mean_pool": writer.mean_pool(),
         "content_hashes": {name: manifest.content_hash for name, manifest in manifests.items()},
     }  # fmt: skip
-
-
-def _rates(log: Log) -> dict[str, float]:
-    viewed = max(int(log.viewed_NK.sum()), 1)
-    return {name: float(log.acted_NKA[..., i].sum() / viewed) for i, name in enumerate(TASK_NAMES)}

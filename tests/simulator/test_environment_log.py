@@ -11,9 +11,9 @@ from contracts.files import hash_file
 from contracts.tables import ACTIONS, FRIENDSHIPS, IMPRESSIONS, POSTS, REQUESTS, SESSIONS, TOPICS, USERS
 from contracts.workspace import Workspace
 from simulator.environment import EnvironmentSettings, Truth, simulate
-from simulator.environment.days import satisfaction_after
 from simulator.environment.lookups import Graph
 from simulator.environment.pools import Seen
+from simulator.environment.visits import satisfaction_after
 from tests.simulator.environment_rules import pool_faults, rows
 
 TINY = EnvironmentSettings(users=80, days=9, warmup_days=2, requests_per_day=1.5, mean_friends=12, seed=3)
