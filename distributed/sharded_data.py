@@ -39,6 +39,28 @@ class _Unit:
             first += parameter.numel()
 
 
+@dataclass(frozen=True)
+class Held:
+    """One parameter's entries on this rank: those from `low` to `high` of its flattened local slice, of shape `shape`, are
+
+    entries of `owner` (the parameter, or its unit's shard) from `offset` on. `counted`: no other rank counts them.
+    """
+
+    name: str
+    placement: Placement
+    shape: torch.Size
+    owner: nn.Parameter
+    offset: int
+    low: int
+    high: int
+    counted: bool
+
+    @property
+    def whole_shape(self) -> tuple[int, ...]:
+        """The shape of the whole parameter, of which the slice is a part."""
+        return tuple(self.placement.whole if dim == self.placement.dim else size for dim, size in enumerate(self.shape))
+
+
 class ShardedData:
     """Holds a model's parameters for the optimizer and brings gradients together.
 
@@ -98,20 +120,25 @@ class ShardedData:
         for parameter in self.parameters():
             parameter.grad = None
 
+    def held(self) -> Iterable[Held]:
+        """What of which parameter this rank's `parameters()` hold, by global name."""
+        for unit in self._units:
+            first = not any(group.index > 0 for group in unit.copies)
+            begin, stop = self._range(unit) if unit.zero else (0, unit.whole.numel())
+            for name, parameter, place, (start, end) in zip(
+                unit.names, unit.parameters, unit.placements, unit.offsets()
+            ):
+                low, high = max(start, begin), min(end, stop)
+                if low < high:
+                    owner, offset = (unit.shard, low - begin) if unit.zero else (parameter, 0)
+                    yield Held(name, place, parameter.shape, owner, offset, low - start, high - start,
+                               first and place.counted)  # fmt: skip
+
     def counted(self) -> Iterable[torch.Tensor]:
         """Pieces of the gradients that this rank counts: over all ranks, every entry of the model once."""
-        for unit in self._units:
-            if any(group.index > 0 for group in unit.copies):
-                continue
-            first, last = self._range(unit) if unit.zero else (0, unit.whole.numel())
-            for parameter, placement, (start, end) in zip(unit.parameters, unit.placements, unit.offsets()):
-                low, high = max(start, first), min(end, last)
-                if not placement.counted or low >= high:
-                    continue
-                flat = unit.shard.grad if unit.zero else parameter.grad
-                offset = first if unit.zero else start
-                if flat is not None:
-                    yield flat.reshape(-1)[low - offset : high - offset]
+        for held in self.held():
+            if held.counted and held.owner.grad is not None:
+                yield held.owner.grad.reshape(-1)[held.offset : held.offset + held.high - held.low]
 
     def whole_by_name(self, gradients: bool) -> dict[str, torch.Tensor]:
         """Every parameter, or its gradient, as this tp rank holds it, put together from the shards. All call it together."""

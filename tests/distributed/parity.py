@@ -105,7 +105,7 @@ def train_under(rank: Rank, case: Case, plant: Plant | None = None) -> Record:
     parallel = parallelize(build(case.sizes), mesh, case.style, SEQUENCE)
     if plant is not None:
         plant(parallel, mesh)
-    data, gradients_of = _in_place(parallel, mesh, case)
+    data, gradients_of = in_place(parallel, mesh, case)
     optimizer = torch.optim.AdamW(data.parameters(), lr=0.01)
     record = Record()
     for step in range(case.steps):
@@ -128,7 +128,7 @@ def train_under(rank: Rank, case: Case, plant: Plant | None = None) -> Record:
     return record
 
 
-def _in_place(parallel: Parallelized, mesh: Mesh, case: Case):
+def in_place(parallel: Parallelized, mesh: Mesh, case: Case):
     """(the parameters' holder, micro-batches and key to loss and count)."""
     if case.layout.pp > 1:
         piped = PipelinedTransformer(parallel, mesh, case.style, case.schedule, case.virtual)
