@@ -7,8 +7,9 @@ from typing import Any
 import click
 
 from feedloop.console import fail_usage
-from feedloop.verbs.data import features_verb, ingest_verb, samples_verb, simulate_verb
+from feedloop.verbs.data import features_verb, samples_verb, simulate_verb
 from feedloop.verbs.demo import demo_verb
+from feedloop.verbs.ingest import ingest_verb
 from feedloop.verbs.machine import doctor_verb
 from feedloop.verbs.models import train_verb
 from feedloop.verbs.plan import plan_verb

@@ -1,28 +1,12 @@
-"""Verbs that make and prepare logs: ingest, simulate, features, samples."""
+"""Verbs that make and prepare logs: simulate, features, samples."""
 
-from pathlib import Path
 from typing import Any
 
 import click
 
-from contracts.errors import BadInput
 from contracts.workspace import Workspace
 from feedloop.console import exclusive, verb
 from feedloop.log import bring_log
-
-
-@click.command("ingest")
-@click.argument("source")
-@click.argument("path", type=click.Path(path_type=Path))
-@verb
-def ingest_verb(workspace: Workspace, source: str, path: Path) -> dict[str, Any]:
-    """Reads the log at PATH, laid out as SOURCE says, into the lake."""
-    from pipelines.sources import SOURCES
-
-    if source not in SOURCES:
-        raise BadInput(f"unknown source {source!r}; there are: {', '.join(SOURCES)}")
-    with exclusive(workspace):
-        return bring_log(workspace, lambda staging: SOURCES[source](path, staging))
 
 
 @click.command("simulate")

@@ -1,5 +1,6 @@
 """Reading other people's tab-separated files: encoding, header, columns and numbers are checked, bad lines kept aside."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,13 +21,19 @@ class Rejected:
         """`line` counts from 1, the header included."""
         self.rows.append({"file": file, "line": line, "reason": reason, "row": text})
 
+    def reasons(self, file: str) -> dict[str, int]:
+        """Reason -> lines of `file` that were rejected for it; the most frequent first."""
+        return dict(Counter(row["reason"] for row in self.rows if row["file"] == file).most_common())
+
     def check_share(self, file: str, lines: int, limit: float) -> None:
-        """`BadInput` when more than `limit` (a share) of the `lines` data lines of `file` were rejected."""
+        """`BadInput`, with counts by reason, when more than `limit` (a share) of `file`'s `lines` were rejected."""
         bad = [row for row in self.rows if row["file"] == file]
-        if len(bad) > limit * lines:
-            first = bad[0]
+        numbers = {row["line"] for row in bad}
+        if len(numbers) > limit * lines:
+            first = min(bad, key=lambda row: row["line"])
+            reasons = ", ".join(f"{reason}: {count}" for reason, count in self.reasons(file).items())
             raise BadInput(
-                f"{file}: {len(bad)} of {lines} lines cannot be used, more than the limit of {limit:.1%}; "
+                f"{file}: {len(numbers)} of {lines} lines cannot be used, more than the limit of {limit:.1%} ({reasons}); "
                 f"the first is line {first['line']}: {first['reason']}"
             )
 

@@ -1,0 +1,42 @@
+"""The verb that brings a foreign log into the lake."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from contracts.errors import BadInput
+from contracts.workspace import Workspace
+from feedloop.console import exclusive, verb
+from feedloop.log import bring_log
+
+MAPPED = "mapped"
+"""The source whose layout is told by a mapping file."""
+
+
+@click.command("ingest")
+@click.argument("source")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option(
+    "--mapping", type=click.Path(path_type=Path), help="For SOURCE mapped: the file that says what is where (TOML)."
+)
+@verb
+def ingest_verb(workspace: Workspace, source: str, path: Path, mapping: Path | None) -> dict[str, Any]:
+    """Reads the log at PATH, laid out as SOURCE says, into the lake.
+
+    SOURCE is the name of a published layout, or `mapped` for a log of your own (docs/data.md has an example).
+    """
+    from pipelines.sources import SOURCES
+    from pipelines.sources.mapped import ingest_mapped
+    from pipelines.sources.mapping import load_mapping
+
+    if (source == MAPPED) != (mapping is not None):
+        raise BadInput(f"source {MAPPED} and --mapping belong together: give both or neither")
+    if mapping is not None:
+        told = load_mapping(mapping)
+        with exclusive(workspace):
+            return bring_log(workspace, lambda staging: ingest_mapped(told, path, staging))
+    if source not in SOURCES:
+        raise BadInput(f"unknown source {source!r}; there are: {', '.join([*SOURCES, MAPPED])}")
+    with exclusive(workspace):
+        return bring_log(workspace, lambda staging: SOURCES[source](path, staging))
