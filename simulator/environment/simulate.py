@@ -26,7 +26,8 @@ from simulator.environment.writing import LogWriter
 ATTRIBUTION_US = DAY
 
 
-def _latents(settings: EnvironmentSettings, people: People, posts: Posts) -> Latents:
+def latents_of(settings: EnvironmentSettings, people: People, posts: Posts) -> Latents:
+    """The hidden quantities of a population and its posts."""
     edges = people.edges
     users, count = len(people.registered_at_U), len(posts.author_P)
     return Latents(
@@ -61,7 +62,7 @@ def simulate(workspace: Workspace, settings: EnvironmentSettings | None = None) 
             raise BadInput(
                 f"{settings.users} users with {settings.posts_per_day} posts a day wrote nothing in {settings.days} days"
             )
-        latents = _latents(settings, people, posts)
+        latents = latents_of(settings, people, posts)
     written = {
         USERS: tables.users_table(people), FRIENDSHIPS: tables.friendships_table(people, end),
         BLOCKS: tables.blocks_table(people), POSTS: tables.posts_table(posts), TOPICS: tables.topics_table(start),
