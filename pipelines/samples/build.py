@@ -19,14 +19,17 @@ from contracts.workspace import Workspace
 from pipelines.counters import EventSpan, as_of_queries, span_of
 from pipelines.events import event_frame
 from pipelines.frames import kept
+from pipelines.samples.bias import thinned, with_examination
+from pipelines.samples.card import write_card
 from pipelines.samples.facts import with_facts
 from pipelines.samples.impressions import WINDOWS, sampled_impressions
 from pipelines.samples.labels import with_labels
+from pipelines.samples.settings import SampleSettings
 
 SOURCES = (USERS, FRIENDSHIPS, POSTS, REQUESTS, IMPRESSIONS, ACTIONS)
 
 
-def build_samples(workspace: Workspace, spark: SparkSession) -> dict:
+def build_samples(workspace: Workspace, spark: SparkSession, settings: SampleSettings | None = None) -> dict:
     """Writes the sample table for the train, validation and test windows of the log and reports what is in it.
 
     Every feature is as of the impression's request: nothing known at or after that moment moves it. The plan is Spark's
@@ -36,6 +39,7 @@ def build_samples(workspace: Workspace, spark: SparkSession) -> dict:
     """
     dataset = workspace.dataset()
     lake = workspace.lake
+    settings = settings or SampleSettings()
     with (
         stage("samples"),
         kept(event_frame(spark, lake)) as events,
@@ -47,10 +51,15 @@ def build_samples(workspace: Workspace, spark: SparkSession) -> dict:
             )
         samples = with_labels(spark, lake, dataset, with_facts(spark, lake, rows))
         samples = with_counters(samples, events, rows)
-        table = samples.select(*SAMPLES.schema.names).toArrow()
+        table = samples.select(
+            *(name for name in SAMPLES.schema.names if name not in ("examination", "keep_share"))
+        ).toArrow()
+        table, examination = with_examination(table)
+        table = thinned(table, settings)
         parents = content_hashes(lake, SOURCES) | {"feature_version": FEATURE_VERSION}
         workspace.samples.write(SAMPLES, table, parents=parents)
-    report = _report(table)
+    report = _report(table) | {"examination": examination.as_dict() if examination else None}
+    report["card"] = write_card(workspace, table, examination)
     say(
         f"  {report['rows']} samples: " + ", ".join(f"{name} {part['rows']}" for name, part in report["splits"].items())
     )

@@ -61,7 +61,8 @@ def samples_table(rng: np.random.Generator, rows: int, tasks: tuple[str, ...] = 
     columns = {
         "request_id": request_N, "user_id": user_N, "post_id": rng.permutation(rows), "author_id": rng.integers(0, 50, rows),
         "position": np.tile(np.arange(SLATE), requests), "shown_at": at_N, "requested_at": at_N, "viewed": viewed_N,
-        "policy": np.full(rows, "uniform"), "propensity": np.full(rows, 0.2), "split": split_N.astype(str), **features,
+        "policy": np.full(rows, "uniform"), "propensity": np.full(rows, 0.2), "split": split_N.astype(str),
+        "examination": np.ones(rows), "keep_share": np.ones(rows), **features,
     }  # fmt: skip
     for task in TASK_NAMES:
         drawn = (rng.random(rows) < 1 / (1 + np.exp(-logits[task]))) & viewed_N

@@ -107,7 +107,8 @@ def _states_and_samples(workspace: Workspace) -> None:
 def _sample(row: dict, request: dict, window: str, inputs_F: np.ndarray, acted: dict, dataset) -> dict:
     sample = {name: row[name] for name in ("request_id", "user_id", "post_id", "author_id", "position", "shown_at",
                                            "policy", "propensity")}  # fmt: skip
-    sample |= {"requested_at": request["requested_at"], "viewed": row["viewed_ms"] > 0, "split": window}
+    sample |= {"requested_at": request["requested_at"], "viewed": row["viewed_ms"] > 0, "split": window,
+               "examination": 1.0, "keep_share": 1.0}  # fmt: skip
     for task in TASK_NAMES:
         times = acted.get((row["request_id"], row["post_id"], task), [])
         sample[f"label_{task}"] = int(any(0 <= at - row["shown_at"] < dataset.attribution_us for at in times))
