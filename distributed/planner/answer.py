@@ -32,7 +32,7 @@ class Question:
     layout: str = ""
     why_not: str = ""
     limits: Limits = dataclasses.field(default_factory=Limits)
-    precision: Precision = dataclasses.field(default_factory=Precision)
+    precision: Precision | None = None
 
 
 @dataclass(frozen=True)

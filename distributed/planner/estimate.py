@@ -3,14 +3,23 @@
 import dataclasses
 from dataclasses import dataclass, field
 
+from distributed.planner import running
 from distributed.planner.collectives import collective_s, spread
+from distributed.planner.crowded import simulate_crowded
 from distributed.planner.layout import Layout
 from distributed.planner.machines import Cluster
 from distributed.planner.memory import Precision, StageMemory, stage_memory, stage_parameters
 from distributed.planner.models import Model
 from distributed.planner.schedules import Schedule, build_schedule
 from distributed.planner.simulate import StageCost, Timeline, closed_bubble_s, simulate
-from distributed.planner.timing import PassTimes, entry_times, head_times, layer_times, optimizer_s
+from distributed.planner.timing import (
+    PassTimes,
+    entry_times,
+    head_times,
+    layer_times,
+    optimizer_s,
+    outside_layers_times,
+)
 
 
 @dataclass(frozen=True)
@@ -69,27 +78,45 @@ class Estimate:
 
 
 class Estimator:
-    """Estimates layouts of one model on one cluster at one global batch; times of equal layers are kept."""
+    """Estimates layouts of one model on one cluster at one global batch; times of equal layers are kept.
+
+    The platform's own models compute in fp32 unless `dtype` says otherwise; on a calibrated cluster they are timed by what
+    was measured there (`running`).
+    """
 
     def __init__(self, model: Model, cluster: Cluster, global_batch: int, precision: Precision | None = None,
                  dtype: str | None = None):  # fmt: skip
         self.model, self.cluster, self.global_batch = model, cluster, global_batch
-        self.precision, self.dtype = precision or Precision(), dtype
+        self.dtype = dtype or ("fp32" if model.platform else None)
+        self.precision = precision or Precision.of(self.dtype or cluster.training_dtype)
+        self.measured = model.platform and cluster.kernels is not None
         self._layers: dict[tuple, tuple[PassTimes, PassTimes, PassTimes, PassTimes]] = {}
         self._flops: dict[str, float] = {}
 
     def pieces(self, layout: Layout) -> tuple[PassTimes, PassTimes, PassTimes, PassTimes]:
         """Times of (a dense layer, a layer with experts, the entry, the head) of one micro-batch."""
         key = (layout.tp, layout.cp, layout.ep, layout.micro_batch, layout.recompute, layout.sequence_parallel,
-               layout.stride("dp") if layout.ep > 1 else 0, layout.stride("cp"), layout.world_size)  # fmt: skip
+               layout.stride("dp") if layout.ep > 1 else 0, layout.stride("cp"), layout.world_size, layout.ulysses,
+               layout.zigzag, layout.pp > 1, layout.schedule if self.measured else "")  # fmt: skip
         found = self._layers.get(key)
+        if found is None:
+            found = self._measured_pieces(layout) if self.measured else None
         if found is None:
             model, cluster = self.model, self.cluster
             dense = layer_times(model, layout, cluster, False, self.dtype) if model.layers else PassTimes()
             moe = layer_times(model, layout, cluster, True, self.dtype) if model.experts else PassTimes()
             found = dense, moe, entry_times(model, layout, cluster), head_times(model, layout, cluster)
-            self._layers[key] = found
+        self._layers[key] = found
         return found
+
+    def _measured_pieces(self, layout: Layout) -> tuple[PassTimes, PassTimes, PassTimes, PassTimes]:
+        width = self.precision.activation
+        dense, moe = (
+            running.layer_times(self.model, layout, self.cluster, width, sparse, self.dtype) for sparse in (False, True)
+        )
+        entry, head = running.end_times(self.model, layout, self.cluster, width, self.dtype)
+        beside = outside_layers_times(self.model, layout, self.cluster, self.dtype)
+        return dense, moe, entry + beside * (self.cluster.crowd if layout.pp == 1 else 1.0), head
 
     def mean_layer(self, layout: Layout) -> PassTimes:
         """A layer of average cost."""
@@ -131,7 +158,8 @@ class Estimator:
             self._flops[layout.recompute] = model.training_flops(self.global_batch, layout.recompute)
         if "none" not in self._flops:
             self._flops["none"] = model.training_flops(self.global_batch)
-        peak = layout.world_size * self.cluster.peak(self.cluster.training_dtype)
+        dtype = self.dtype if self.measured and self.dtype else self.cluster.training_dtype
+        peak = layout.world_size * self.cluster.peak(dtype)
         return Estimate(layout, m, counts, stages, tuple(filled), seconds, self.global_batch, self._flops["none"],
                         self._flops[layout.recompute], peak, self.cluster.usable_bytes, bubble)  # fmt: skip
 
@@ -164,8 +192,13 @@ class Estimator:
         most = max(2 * layout.pp, most_operations // (3 * layout.pp * layout.chunks))
         shown = m if m <= most else most // (2 * layout.pp) * 2 * layout.pp
         schedule = build_schedule(layout.schedule, layout.pp, shown, layout.virtual)
-        timeline = simulate(schedule, self.chunk_costs(layout, estimate.stage_layers, schedule), 0.0)
-        work = shown * max(stage.total for stage in estimate.stage_times)
+        costs = self.chunk_costs(layout, estimate.stage_layers, schedule)
+        if self.measured:
+            cores = (self.cluster.cores or layout.world_size) * layout.pp / layout.world_size / self.cluster.threads
+            timeline = simulate_crowded(schedule, costs, cores, self.p2p_s(layout))
+        else:
+            timeline = simulate(schedule, costs, 0.0)
+        work = shown * self._stage_s(estimate.stage_times)
         bubble = max(0.0, max(timeline.spans_s) - work)
         total = estimate.micro_batches / shown * work + bubble
         return dataclasses.replace(estimate, seconds={**estimate.seconds, "pipeline bubble": bubble},
@@ -189,7 +222,8 @@ class Estimator:
         if layout.pp == 1:
             return 0.0
         tokens = layout.micro_batch * self.model.sequence / layout.cp
-        size = 2.0 * tokens * self.model.hidden / layout.tp
+        split = layout.tp if layout.sequence_parallel or not self.measured else 1
+        size = self.precision.activation * tokens * self.model.hidden / split
         return collective_s("p2p", size, spread(self.cluster, layout.pp, layout.stride("pp")), self.cluster)
 
     def _seconds(
@@ -197,18 +231,23 @@ class Estimator:
     ) -> tuple[dict[str, float], float]:
         p = layout.pp
         slowest = max(stages, key=lambda stage: stage.total)
-        work = m * slowest.total
+        work = m * self._stage_s(stages)
         mean = sum(stage.total for stage in stages) / p
         bubble = _bubble_s(layout, slowest) if p > 1 else 0.0
         # The pipeline's fill passes through every stage, not only through the slowest.
         bubble *= mean / slowest.total if slowest.total else 1.0
         handed = 2 * m * layout.chunks * self.p2p_s(layout) * (1 - self.cluster.efficiency.pp_overlap) if p > 1 else 0.0
+        # The simulation hands over by itself; messages come while other micro-batches are computed.
+        handed = 0.0 if self.measured else handed
         dense, expert = stage_parameters(self.model, layout, max(counts), True, p == 1)
         dp_s = self.data_parallel_s(layout, dense, expert, m)
         budget = m * (slowest.backward_input + slowest.backward_weight)
         hidden = min(self.cluster.efficiency.dp_overlap * dp_s, budget)
         states = layout.shards if layout.zero else 1
-        update = optimizer_s(dense / states + expert / (states / layout.ep if layout.zero else 1), self.cluster)
+        held = dense / states + expert / (states / layout.ep if layout.zero and not self.model.platform else 1)
+        update = optimizer_s(held, self.cluster)
+        if self.measured:
+            update = running.update_s(held, self.cluster) + running.scalars_s(layout, self.cluster)
         exposed = m * slowest.exposed
         seconds = {
             "compute": work - exposed - m * slowest.again,
@@ -221,6 +260,12 @@ class Estimator:
         }
         return seconds, bubble / (work + bubble) if work else 0.0
 
+    def _stage_s(self, stages: tuple[PassTimes, ...]) -> float:
+        """Seconds of a micro-batch in the slowest stage; on shared cores at least those of a mean stage that waits its turn."""
+        slowest, mean = max(stage.total for stage in stages), sum(stage.total for stage in stages) / len(stages)
+        crowded = self.measured and len(stages) > 1
+        return max(slowest, mean * self.cluster.crowd) if crowded else slowest
+
     def data_parallel_s(self, layout: Layout, dense: float, expert: float, m: int) -> float:
         """Seconds of gradient and parameter traffic of a step before any overlap.
 
@@ -230,20 +275,24 @@ class Estimator:
         cluster, n = self.cluster, layout.shards
         if n == 1:
             return 0.0
+        # The platform sends a layer at a time, and each message waits for its start.
+        units = -(-self.model.layers // layout.pp) + 1 if self.measured else 1
         fan = spread(cluster, n, layout.stride("cp" if layout.cp > 1 else "dp"))
         grown = spread(cluster, max(1, n // layout.ep), layout.stride("dp") * layout.ep)
         seconds = 0.0
         for parameters, lie in ((dense, fan), (expert, grown)):
-            grads, values = self.precision.gradient * parameters, self.precision.parameter * parameters
-            if layout.zero == 0:
-                seconds += collective_s("all_reduce", grads, lie, cluster)
+            grads, values = (
+                width * parameters / units for width in (self.precision.gradient, self.precision.parameter)
+            )
+            if layout.zero == 0 or (self.measured and parameters is expert):
+                seconds += units * collective_s("all_reduce", grads, lie, cluster)
                 continue
             gathers = 2 * m if layout.zero == 3 else 1
             if layout.zero == 1:
-                seconds += collective_s("reduce_scatter", grads, lie, cluster)
+                seconds += units * collective_s("reduce_scatter", grads, lie, cluster)
             else:
-                seconds += m * collective_s("reduce_scatter", values, lie, cluster)
-            seconds += gathers * collective_s("all_gather", values, lie, cluster)
+                seconds += m * units * collective_s("reduce_scatter", values, lie, cluster)
+            seconds += gathers * units * collective_s("all_gather", values, lie, cluster)
         return seconds
 
 

@@ -21,7 +21,8 @@ _TWO_CHUNKS = ("zb-v", "dualpipe-v")
 class Layout:
     """Ranks per axis and how each rank works. `micro_batch` in samples; `virtual` chunks a rank (interleaved).
 
-    `order` lists the axes from the innermost (neighbouring ranks) to the outermost.
+    `ulysses` ranks of cp swap tokens for heads, the rest is a ring, zig-zag or contiguous. `order` lists the axes from the
+    innermost (neighbouring ranks) to the outermost.
     """
 
     tp: int = 1
@@ -36,9 +37,11 @@ class Layout:
     virtual: int = 1
     sp: bool = True
     order: str = "tp-cp-dp-pp"
+    ulysses: int = 1
+    zigzag: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("tp", "cp", "pp", "dp", "ep", "micro_batch", "virtual"):
+        for name in ("tp", "cp", "pp", "dp", "ep", "micro_batch", "virtual", "ulysses"):
             if getattr(self, name) < 1:
                 raise PlanError(f"layout {name} is {getattr(self, name)}; it must be at least 1")
         if self.zero not in (0, 1, 2, 3):
@@ -94,6 +97,8 @@ class Layout:
         recipe += [f"schedule={self.schedule}"] if self.pp > 1 else []
         recipe += [f"v={self.virtual}"] if self.virtual > 1 else []
         recipe += ["sp=0"] if self.tp > 1 and not self.sp else []
+        recipe += [f"ulysses={self.ulysses}"] if self.ulysses > 1 else []
+        recipe += ["zigzag=0"] if self.cp > 1 and not self.zigzag else []
         recipe += [f"order={self.order}"] if self.order != "tp-cp-dp-pp" else []
         return ",".join(shown + recipe)
 
@@ -156,6 +161,12 @@ def _model_objections(model: Model, layout: Layout) -> list[str]:
         found.append(f"{model.key_heads} kv heads neither split over nor repeat evenly on tp {tp}")
     widths = [model.width] if not model.experts else [model.experts.ffn]
     found += [f"a feed-forward width of {width} is no multiple of tp {tp}" for width in widths if width % tp]
+    if cp % layout.ulysses:
+        found.append(f"ulysses {layout.ulysses} does not divide cp {cp}, of which it is a part")
+    elif layout.ulysses > 1:
+        heads, keys, inner = max(1, model.heads // tp), max(1, model.key_heads // tp), layout.ulysses
+        if heads % inner or (keys % inner and inner % keys):
+            found.append(f"{heads} heads and {keys} kv heads of a tensor rank do not divide over ulysses {inner}")
     if cp > 1 and model.sequence % (2 * cp):
         found.append(f"a sequence of {model.sequence} does not split into 2 x cp {cp} = {2 * cp} zig-zag chunks")
     if layout.sequence_parallel and model.sequence % (cp * tp):

@@ -21,6 +21,12 @@ class Precision:
     optimizer: int = 12
     activation: int = 2
 
+    @classmethod
+    def of(cls, dtype: str) -> "Precision":
+        """Mixed precision for the lower types; one type for all, and Adam's two moments, in fp32 and fp64."""
+        width = {"fp32": 4, "fp64": 8}.get(dtype)
+        return cls(width, width, 2 * width, width) if width else cls()
+
 
 @dataclass(frozen=True)
 class StageMemory:

@@ -76,7 +76,11 @@ class Mlp:
 
 @dataclass(frozen=True)
 class Model:
-    """Sizes of one model. `kv_heads` 0 means as many as `heads`, `ffn` 0 means 4 h, `head_dim` 0 means h / heads."""
+    """Sizes of one model. `kv_heads` 0 means as many as `heads`, `ffn` 0 means 4 h, `head_dim` 0 means h / heads.
+
+    `platform`: it runs as `distributed.models` has it, without fused kernels, and is timed and weighed so; else as
+    published frameworks run it.
+    """
 
     name: str
     layers: int = 0
@@ -95,6 +99,8 @@ class Model:
     norm_biases: bool = True
     flash: bool = True
     dropout: bool = False
+    causal: bool = True
+    platform: bool = False
     experts: Experts | None = None
     tables: tuple[Table, ...] = ()
     mlps: tuple[Mlp, ...] = ()

@@ -94,7 +94,7 @@ def simulate(schedule: Schedule, costs: Sequence[StageCost], p2p_s: float = 0.0)
             slot = orders[rank][position[rank]]
             begin, missing = clock[rank], None
             for op in slot:
-                for need, handed in _needs(op, paths):
+                for need, handed in needs(op, paths):
                     at = done.get(need)
                     if at is None:
                         missing = need
@@ -105,7 +105,7 @@ def simulate(schedule: Schedule, costs: Sequence[StageCost], p2p_s: float = 0.0)
             if missing:
                 waiting.setdefault(missing, []).append(rank)
                 break
-            end = begin + _duration(slot, costs)
+            end = begin + duration(slot, costs)
             events[rank].append(Event(rank, begin, end, slot))
             clock[rank], position[rank] = end, position[rank] + 1
             for op in slot:
@@ -117,10 +117,10 @@ def simulate(schedule: Schedule, costs: Sequence[StageCost], p2p_s: float = 0.0)
     stuck = [rank for rank in range(schedule.ranks) if position[rank] < len(orders[rank])]
     if stuck:
         raise PlanError(f"{schedule.name}: ranks {stuck} wait for each other in a circle")
-    return Timeline(schedule.name, tuple(tuple(e) for e in events), *_peaks(schedule))
+    return Timeline(schedule.name, tuple(tuple(e) for e in events), *peaks(schedule))
 
 
-def _needs(op: Op, paths: tuple[tuple[int, ...], ...]) -> list[tuple[tuple[str, int, int, int], bool]]:
+def needs(op: Op, paths: tuple[tuple[int, ...], ...]) -> list[tuple[tuple[str, int, int, int], bool]]:
     """What must have ended before `op`, each with whether it comes from another rank."""
     path, last = paths[op.path], len(paths[op.path]) - 1
     if op.kind == "F":
@@ -135,7 +135,8 @@ def _needs(op: Op, paths: tuple[tuple[int, ...], ...]) -> list[tuple[tuple[str, 
     return [own, (("B", op.micro, op.stage + 1, op.path), path[op.stage + 1] != path[op.stage])]
 
 
-def _duration(slot: tuple[Op, ...], costs: Sequence[StageCost]) -> float:
+def duration(slot: tuple[Op, ...], costs: Sequence[StageCost]) -> float:
+    """Seconds of one slot on a core of its own."""
     total = 0.0
     for op in slot:
         cost = costs[op.stage]
@@ -152,7 +153,7 @@ def _duration(slot: tuple[Op, ...], costs: Sequence[StageCost]) -> float:
     return total
 
 
-def _peaks(schedule: Schedule) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def peaks(schedule: Schedule) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Per rank: the most stages' activations held until B, and until W. The order alone decides both."""
     until_input, until_weight = [], []
     for order in schedule.orders:

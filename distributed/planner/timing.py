@@ -52,7 +52,7 @@ def matmul_s(rows: float, inner: float, columns: float, cluster: Cluster, dtype:
     e = cluster.efficiency
     share = e.matmul / (1 + e.half_size * (1 / rows + 1 / inner + 1 / columns))
     arithmetic = 2.0 * rows * inner * columns / (cluster.peak(dtype) * share)
-    width = {"fp32": 4.0, "fp8": 1.5}.get(dtype, 2.0)
+    width = {"fp32": 4.0, "fp64": 8.0, "fp8": 1.5}.get(dtype, 2.0)
     return max(arithmetic, elementwise_s(width * (rows * inner + inner * columns + rows * columns), cluster))
 
 
@@ -155,12 +155,18 @@ def head_times(model: Model, layout: Layout, cluster: Cluster) -> PassTimes:
 
 def entry_times(model: Model, layout: Layout, cluster: Cluster) -> PassTimes:
     """Token embedding, embedding tables (two all-to-alls of the pooled rows) and MLPs of one micro-batch, first stage."""
-    samples, kind = layout.micro_batch, cluster.training_dtype
-    times = PassTimes()
+    times = outside_layers_times(model, layout, cluster)
     if model.layers:
-        tokens = samples * model.sequence / layout.cp
+        tokens = layout.micro_batch * model.sequence / layout.cp
         moved = elementwise_s(6.0 * tokens * model.hidden, cluster)
         times += PassTimes(moved, moved, 0.0)
+    return times
+
+
+def outside_layers_times(model: Model, layout: Layout, cluster: Cluster, dtype: str | None = None) -> PassTimes:
+    """Embedding tables and MLPs of one micro-batch."""
+    samples, kind = layout.micro_batch, dtype or cluster.training_dtype
+    times = PassTimes()
     rows = sum(table.lookups * table.dim for table in model.tables) * samples * 4.0
     if rows:
         fan = spread(cluster, layout.world_size, 1)

@@ -8,14 +8,21 @@ from typing import Any
 import click
 
 from contracts.errors import BadInput
-from contracts.files import read_json, write_atomically
+from contracts.files import canonical_json, read_json, write_atomically
+from contracts.progress import say, stage
 from contracts.workspace import Workspace
 from feedloop.console import verb
 
 
 @click.command("plan")
-@click.option("--model", required=True, help="A shipped model's name, or a .json or .toml file that describes one.")
-@click.option("--cluster", required=True, help="A shipped machine's name, or a .json or .toml file that describes one.")
+@click.option("--model", default=None, help="A shipped model's name, or a .json or .toml file that describes one.")
+@click.option("--cluster", default=None,
+              help="A shipped or calibrated machine's name, or a .json or .toml file that describes one.")  # fmt: skip
+@click.option("--calibrate", is_flag=True,
+              help="Measure this machine (a minute or two), keep its constants and, with --model, plan on it.")  # fmt: skip
+@click.option("--machine-file", type=click.Path(path_type=Path, dir_okay=False), default=None,
+              help="Where --calibrate keeps the machine; by default WORKSPACE/machines/HOSTNAME.json.")  # fmt: skip
+@click.option("--ranks", type=int, default=4, show_default=True, help="Most ranks that --calibrate starts.")
 @click.option("--gpus", type=int, default=None, help="Accelerators; one node by default.")
 @click.option("--global-batch", type=int, default=None,
               help="Samples a step; by default four million tokens, or 1,024 samples an accelerator without layers.")  # fmt: skip
@@ -40,12 +47,13 @@ from feedloop.console import verb
 @click.option("--diagnose", type=click.Path(path_type=Path), default=None,
               help="Say what a run's step log (.jsonl) or torch profiler trace (.json) shows, instead of planning.")  # fmt: skip
 @verb
-def plan_verb(workspace: Workspace, model: str, cluster: str, gpus: int | None, global_batch: int | None,
+def plan_verb(workspace: Workspace, model: str | None, cluster: str | None, calibrate: bool, machine_file: Path | None,
+              ranks: int, gpus: int | None, global_batch: int | None,
               sequence: int | None, layout: str, why_not: str, schedules: str, most_dollars: float, html: Path | None,
               trace: Path | None, requests: str, diagnose: Path | None) -> dict[str, Any]:  # fmt: skip
     """Says which layout fits and is fastest, how much memory it takes, what it sends, and where its time goes.
 
-    Nothing is started and nothing is measured: figures come from the shipped machine's constants and their sources.
+    Only --calibrate starts and measures anything; else figures come from the machine's constants and their sources.
     """
     from distributed.planner import PlanError, load_cluster, load_model
     from distributed.planner.answer import Question, answer, default_batch
@@ -54,8 +62,22 @@ def plan_verb(workspace: Workspace, model: str, cluster: str, gpus: int | None, 
 
     if gpus is not None and gpus < 1:
         raise BadInput(f"--gpus is {gpus}; at least 1 is needed")
+    folder = workspace.root / "machines"
+    if machine_file is not None and not calibrate:
+        raise BadInput(
+            "--machine-file says where --calibrate keeps what it measures; to use a file name it as --cluster"
+        )
+    if calibrate:
+        if cluster is not None:
+            raise BadInput(f"--calibrate measures this machine; --cluster {cluster} names another, give one of them")
+        kept, path = _calibrated(machine_file, folder, ranks)
+        if model is None:
+            return kept
+        cluster = str(path)
+    if model is None or cluster is None:
+        raise BadInput("a plan needs --model and --cluster; --calibrate alone measures this machine")
     try:
-        asked, machines = load_model(model, sequence), load_cluster(cluster, gpus)
+        asked, machines = load_model(model, sequence), load_cluster(cluster, gpus, folder)
         if requests:
             return _serving(asked, machines, requests)
         if diagnose:
@@ -74,6 +96,25 @@ def plan_verb(workspace: Workspace, model: str, cluster: str, gpus: int | None, 
         return found.report
     _print(found.report)
     return {}
+
+
+def _calibrated(file: Path | None, folder: Path, ranks: int) -> tuple[dict[str, Any], Path]:
+    """What was measured and where it lies; an older file of the machine is replaced only by a fit that makes sense."""
+    from distributed.errors import RankFailed
+    from distributed.planner import PlanError
+    from distributed.planner.calibrate import calibrate, machine_name
+
+    name = machine_name() if file is None else file.stem
+    path = file or folder / f"{name}.json"
+    if path.suffix != ".json":
+        raise BadInput(f"--machine-file is {path}; a name that ends in .json is needed")
+    with stage(f"calibrating {name}"):
+        try:
+            found = calibrate(name, ranks, report=lambda line: say(f"  {line}"))
+        except (PlanError, RankFailed) as error:
+            raise BadInput(str(error)) from None
+    write_atomically(path, canonical_json(found))
+    return {**found, "file": str(path)}, path
 
 
 def _serving(model: Any, cluster: Any, text: str) -> dict[str, Any]:
