@@ -115,4 +115,11 @@ def uniform_target(
     exposure_RK = None
     if examination_K is not None:
         exposure_RK = np.where(log.shown_RK, ((log.shown_RK @ examination_K) / np.maximum(log.pool_R, 1))[:, None], 0.0)
-    return Target(probability_RK, baseline_RK, exposure_RK)
+    prefix_RK = np.where(log.shown_RK, uniform_prefix(log.pool_R, log.shown_RK.shape[1]), 0.0)
+    return Target(probability_RK, baseline_RK, exposure_RK, prefix_probability_RK=prefix_RK)
+
+
+def uniform_prefix(pool_R: np.ndarray, positions: int) -> np.ndarray:
+    """Chance (R, positions) of any one order of k + 1 different posts when all orders of the pool are equally likely."""
+    left_RK = np.maximum(pool_R[:, None] - np.arange(positions), 1)
+    return np.cumprod(1.0 / left_RK, axis=1)

@@ -10,7 +10,7 @@ from contracts.splits import TimeSplit
 from contracts.tasks import TASKS
 from contracts.workspace import Workspace
 from serving.feed import Models
-from simulator.evaluation import ESTIMATORS
+from simulator.replay.estimates import GROUPS
 from simulator.replay.judgement import ASSUMPTION
 from simulator.replay.question import SERVED, UNTUNED
 from simulator.replay.ranking import TIES
@@ -78,7 +78,7 @@ def _off_policy(dataset: Dataset, found: Findings, settings: ReplaySettings) -> 
                   "there are no off-policy estimates. Ranking and recall are measured below.")  # fmt: skip
     return {
         "possible": reason is None, "reason": reason, "propensities": checked, "logged": found.logged,
-        "estimators": [name for name in ESTIMATORS if any(name in policy["estimates"] for policy in found.policies)],
+        "estimators": {group: list(names) for group, names in GROUPS.items()} if checked else {},
         "headline_estimator": next((policy["headline"]["estimator"] for policy in found.policies if policy["headline"]), None),
         "intervals": (f"Intervals are {settings.level:.0%}, from {settings.resamples:,} bootstrap resamples of viewers, "
                       "renormalised in each."),

@@ -7,8 +7,11 @@ whether a log is one is not taken on trust: every logged propensity must come ou
 Shapes: R requests, K positions, P pool entries.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
+from simulator.evaluation.logged_data import uniform_prefix
 from simulator.replay.window import Window
 
 _TOLERANCE = 1e-9
@@ -20,8 +23,44 @@ def examination_by_position(window: Window) -> np.ndarray:
     return window.viewed_RK.sum(axis=0) / np.maximum(shown_K, 1)
 
 
-def logged_exposure(window: Window, examination_K: np.ndarray) -> np.ndarray | None:
-    """Sum over k of examination x propensity of each logged post (R, K); None when the log is not such a mixture."""
+@dataclass(frozen=True)
+class Mixture:
+    """A logging policy of which all is known: with chance `epsilon` a uniformly random order of the pool, else newest first.
+
+    `rank_RK`: rank from 0 of each logged post in its pool, newest first; `size_R`: posts of each pool.
+    """
+
+    epsilon: float
+    rank_RK: np.ndarray
+    size_R: np.ndarray
+
+    def exposure(self, window: Window, examination_K: np.ndarray) -> np.ndarray:
+        """Sum over k of examination x propensity of each logged post (R, K)."""
+        uniform_R1 = (window.shown_RK @ examination_K)[:, None] / np.maximum(self.size_R, 1)[:, None]
+        examined_RK = examination_K[np.minimum(self.rank_RK, len(examination_K) - 1)]
+        newest_RK = np.where(self.rank_RK < window.shown_RK.sum(axis=1)[:, None], examined_RK, 0.0)
+        return np.where(window.shown_RK, self.epsilon * uniform_R1 + (1 - self.epsilon) * newest_RK, 1.0)
+
+    def prefix(self, window: Window) -> np.ndarray:
+        """Chance (R, K) that the log shows the first k + 1 posts exactly as it did."""
+        in_order_RK = np.cumprod(self.rank_RK == np.arange(self.rank_RK.shape[1]), axis=1)
+        chance_RK = self.epsilon * uniform_prefix(self.size_R, self.rank_RK.shape[1]) + (1 - self.epsilon) * in_order_RK
+        return np.where(window.shown_RK, chance_RK, 1.0)
+
+    def calibration(self, window: Window) -> dict[str, list[float]]:
+        """By position: the mean logged chance that the newest post of that rank stands there, and how often it did."""
+        chance_R = 1 - self.epsilon + self.epsilon / np.maximum(self.size_R, 1)
+        shown_K = np.maximum(window.shown_RK.sum(axis=0), 1)
+        there_RK = window.shown_RK & (self.rank_RK == np.arange(self.rank_RK.shape[1]))
+        return {
+            "predicted": ((chance_R @ window.shown_RK) / shown_K).tolist(),
+            "observed": (there_RK.sum(axis=0) / shown_K).tolist(),
+            "impressions": window.shown_RK.sum(axis=0).tolist(),
+        }
+
+
+def mixture(window: Window) -> Mixture | None:
+    """The logging policy when every logged propensity is that of such a mixture; else None."""
     row_RK = window.pool_rows(window.post_RK)
     rank_RK = _newest_first_rank(window)[np.maximum(row_RK, 0)]
     size_R1 = np.maximum(window.pool_size_R, 1)[:, None]
@@ -33,11 +72,7 @@ def logged_exposure(window: Window, examination_K: np.ndarray) -> np.ndarray | N
     expected_RK = epsilon / size_R1 + (1 - epsilon) * at_rank_RK
     if not np.allclose(expected_RK[window.shown_RK], window.propensity_RK[window.shown_RK], rtol=0, atol=_TOLERANCE):
         return None
-    uniform_R1 = (window.shown_RK @ examination_K)[:, None] / size_R1
-    newest_RK = np.where(
-        rank_RK < window.shown_RK.sum(axis=1)[:, None], examination_K[np.minimum(rank_RK, len(examination_K) - 1)], 0.0
-    )
-    return np.where(window.shown_RK, epsilon * uniform_R1 + (1 - epsilon) * newest_RK, 1.0)
+    return Mixture(epsilon, rank_RK, window.pool_size_R)
 
 
 def _newest_first_rank(window: Window) -> np.ndarray:

@@ -3,7 +3,6 @@
 Shapes: R requests, K positions, P pool entries of all requests, B resamples.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,6 @@ import numpy as np
 from contracts.errors import BadInput
 from simulator.evaluation import (
     LoggedData,
-    Target,
     Terms,
     compare,
     overlap,
@@ -22,26 +20,26 @@ from simulator.evaluation import (
     value,
     viewer_counts,
 )
-from simulator.evaluation.estimators import ESTIMATORS, clipped_ips, pbm, snips
+from simulator.evaluation.estimators import pbm, snips
+from simulator.replay.estimates import NAMES, estimate_all, figures, missing_means
 from simulator.replay.evidence import Evidence
 from simulator.replay.settings import ReplaySettings
 from simulator.replay.window import Window
 
 ASSUMPTION = (
     "Estimates assume that the reward at a position depends on the post there and on the position, not on the other posts "
-    "of the slate (pbm and pbm_dr also that position decides only whether a post is looked at); what a slate's posts do to "
-    "each other is missing from every estimate, and with it from its interval."
+    "of the slate (pbm and pbm_dr also that position decides only whether a post is looked at; those by slate let posts above act on those "
+    "below); what else a slate's posts do to each other is missing from every estimate, and with it from its interval."
 )
+
+
+COUNTED_TASKS = ("click", "hide")
+"""The tasks whose gain over the baseline is judged too: what people do at once, and what drives them away."""
 
 
 def headline_of(log: LoggedData) -> str:
     """The estimator that decides: by exposure where the log allows it, since it needs far fewer requests."""
     return "dr" if log.exposure_RK is None else "pbm_dr"
-
-
-def estimators_for(log: LoggedData) -> dict[str, Callable[[LoggedData, Target], Terms]]:
-    """Those that the log has the means for."""
-    return {name: one for name, one in ESTIMATORS.items() if log.exposure_RK is not None or not name.startswith("pbm")}
 
 
 @dataclass(frozen=True)
@@ -59,12 +57,12 @@ class PolicySlates:
 
 @dataclass(frozen=True)
 class Judged:
-    """One policy's part of the report, and behind its gains the resampled headline values (B,) and the headline's terms;
-    None when refused."""
+    """One policy's part of the report, and behind its gains the terms of the headline ("value") and of each task, with
+    their resampled values (B,); none when refused."""
 
     entry: dict[str, Any]
-    headline_B: np.ndarray | None
-    headline: Terms | None
+    terms: dict[str, Terms]
+    resampled: dict[str, np.ndarray]
 
 
 def judge(
@@ -79,20 +77,22 @@ def judge(
     `decisive` names the estimator of the headline; `BadInput` when this log lacks the means for it.
     `p_holm` of a gain is its p value after Holm's correction for the number of policies that are compared here."""
     decisive = decisive or headline_of(evidence.log)
-    if decisive not in estimators_for(evidence.log):
-        raise BadInput(
-            f"{decisive} needs the whole logging distribution, which these propensities do not give away; "
-            f"this log has the means for {', '.join(estimators_for(evidence.log))}"
-        )
+    if why := missing_means(decisive, evidence.log):
+        able = [name for name in NAMES if missing_means(name, evidence.log) is None]
+        raise BadInput(f"{decisive} cannot decide, {why}; this log has the means for {', '.join(able)}")
     generator = np.random.default_rng(settings.seed)
     counts_BV = viewer_counts(evidence.log.viewer_R, settings.resamples, generator)
     judged = {policy.name: _judge_one(policy, evidence, counts_BV, settings, decisive) for policy in policies}
+    base = judged[baseline]
     for one in judged.values():
-        one.entry["gain"] = _gain(one, judged[baseline], settings.level)
-    base = judged[baseline].headline
-    others = {name: one.headline for name, one in judged.items() if one.headline is not None and name != baseline}
-    if base is not None and others:
-        for name, compared in compare(others, base, evidence.log.viewer_R, settings.level).items():
+        if one is not base:
+            one.entry["gain"] = _gain("value", one, base, settings.level)
+            for task in COUNTED_TASKS:
+                if task in one.entry["by_task"]:
+                    one.entry["by_task"][task]["gain"] = _gain(task, one, base, settings.level)
+    others = {name: one.terms["value"] for name, one in judged.items() if "value" in one.terms and name != baseline}
+    if "value" in base.terms and others:
+        for name, compared in compare(others, base.terms["value"], evidence.log.viewer_R, settings.level).items():
             judged[name].entry["gain"] |= {"p": compared.p, "p_holm": compared.p_holm}
     return [one.entry for one in judged.values()]
 
@@ -112,40 +112,28 @@ def _judge_one(
     seen = overlap(log, target)
     entry: dict[str, Any] = {
         "name": policy.name, "description": policy.description, "overlap": seen.as_dict(), "refusal": seen.refusal,
-        "estimates": {}, "headline": None, "by_task": {}, "gain": None, "truth": None, "covered": None, "ndcg": None,
+        "estimates": {}, "refused": {}, "headline": None, "by_task": {}, "gain": None, "truth": None, "covered": None, "ndcg": None,
     }  # fmt: skip
-    if seen.refusal:
-        return Judged(entry, None, None)
-    headline_B, headline = None, None
-    for name, estimator in estimators_for(log).items():
-        terms = clipped_ips(log, target, settings.clip) if name == "clipped_ips" else estimator(log, target)
-        resampled_B = replicates(terms, log.viewer_R, counts_BV)
-        entry["estimates"][name] = _estimate(terms, resampled_B, log, settings.level)
-        if name == decisive:
-            headline_B, headline = resampled_B, terms
-            entry["headline"] = {"estimator": name, **entry["estimates"][name]}
+    found = estimate_all(log, target, seen, counts_BV, settings.level)
+    entry["estimates"], entry["refused"] = found.found, found.refused
+    if decisive in found.refused or seen.refusal:
+        entry["refusal"] = seen.refusal or found.refused[decisive]
+        return Judged(entry, {}, {})
+    entry["headline"] = {"estimator": decisive, **found.found[decisive]}
+    terms, resampled = {"value": found.terms[decisive]}, {"value": found.resampled[decisive]}
     for task, reward_RK in log.task_reward_RK.items():
         if reward_RK.any():
-            terms = (snips if log.exposure_RK is None else pbm)(log.task(task), target)
-            entry["by_task"][task] = _estimate(terms, replicates(terms, log.viewer_R, counts_BV), log, settings.level)
-    return Judged(entry, headline_B, headline)
+            terms[task] = (snips if log.exposure_RK is None else pbm)(log.task(task), target)
+            resampled[task] = replicates(terms[task], log.viewer_R, counts_BV)
+            entry["by_task"][task] = figures(terms[task], resampled[task], log, settings.level)
+    return Judged(entry, terms, resampled)
 
 
-def _estimate(terms: Terms, resampled_B: np.ndarray, log: LoggedData, level: float) -> dict[str, float]:
-    low, high = percentile_interval(resampled_B, level)
-    student_low, student_high = student_interval(terms, log.viewer_R, level)
-    return {"value": value(terms), "low": low, "high": high, "student_low": student_low, "student_high": student_high}
-
-
-def _gain(one: Judged, base: Judged, level: float) -> dict[str, float | None] | None:
-    if one.headline_B is None or base.headline_B is None or one is base:
+def _gain(of: str, one: Judged, base: Judged, level: float) -> dict[str, float | None] | None:
+    if of not in one.terms or of not in base.terms:
         return None
-    difference = one.entry["headline"]["value"] - base.entry["headline"]["value"]
-    low, high = percentile_interval(one.headline_B - base.headline_B, level)
-    base_value = base.entry["headline"]["value"]
-    return {
-        "value": difference,
-        "low": low,
-        "high": high,
-        "relative": difference / base_value if base_value > 0 else None,
-    }
+    base_value = value(base.terms[of])
+    difference = value(one.terms[of]) - base_value
+    low, high = percentile_interval(one.resampled[of] - base.resampled[of], level)
+    relative = difference / base_value if base_value > 0 else None
+    return {"value": difference, "low": low, "high": high, "relative": relative}

@@ -13,7 +13,7 @@ from contracts.samples import SAMPLES
 from contracts.splits import TimeSplit
 from contracts.tables import REQUESTS
 from contracts.workspace import Workspace
-from simulator.evaluation import ESTIMATORS
+from simulator.replay.estimates import NAMES
 
 BASELINE = "chronological"
 SERVED = "full"
@@ -46,8 +46,8 @@ class Question:
             raise BadInput(
                 f"there is no policy {', '.join(map(repr, unknown))} to replay; there are: {', '.join(POLICIES)}"
             )
-        if self.estimator is not None and self.estimator not in ESTIMATORS:
-            raise BadInput(f"there is no estimator {self.estimator!r} to decide by; there are: {', '.join(ESTIMATORS)}")
+        if self.estimator is not None and self.estimator not in NAMES:
+            raise BadInput(f"there is no estimator {self.estimator!r} to decide by; there are: {', '.join(NAMES)}")
 
     @classmethod
     def of(

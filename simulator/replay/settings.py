@@ -20,7 +20,6 @@ class ReplaySettings(BaseSettings):
     )
     resamples: int = Field(1000, ge=20, description="bootstrap resamples of viewers")
     level: float = Field(0.95, gt=0, lt=1, description="of the intervals")
-    clip: float = Field(20.0, gt=1, description="largest importance weight of the clipped estimator")
     folds: int = Field(2, ge=2, description="viewer folds of the reward regression")
     regression_trees: int = Field(60, ge=1)
     truth_orderings: int = Field(

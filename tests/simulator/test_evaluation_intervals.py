@@ -96,6 +96,17 @@ def test_every_resample_is_renormalised(world):
         assert abs(wrong[0] - got_B[b]) > 1e-6
 
 
+def test_propensities_twice_too_high_get_a_sentence_since_weights_then_average_a_half(world):
+    context_R, log = world.log(3000, viewers=300, generator=np.random.default_rng(9))
+    target = world.target(context_R, log, exploration=0.5)
+    assert overlap(log, target).refusal is None
+    doubled = dataclasses.replace(log, propensity_RK=np.minimum(2 * log.propensity_RK, 1.0))
+    assert "importance weights average 0.5" in overlap(doubled, target).refusal
+    assert overlap(doubled, target).unsupported_share == pytest.approx(0.5, abs=0.03)
+    halved = dataclasses.replace(log, propensity_RK=log.propensity_RK / 2)
+    assert "so the propensities are not true" in overlap(halved, target).refusal
+
+
 def test_log_without_overlap_gets_a_sentence_and_no_estimate(world):
     context_R, log = world.log(400, viewers=30, generator=np.random.default_rng(9))
     never = Target(np.zeros_like(log.propensity_RK))

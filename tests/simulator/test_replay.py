@@ -15,6 +15,7 @@ from contracts.tables import ACTIONS
 from contracts.workspace import Workspace
 from serving.feed import Models, Query, ValueModel, pool_policy
 from simulator.replay import replay
+from simulator.replay.estimates import NAMES
 from simulator.replay.walk import Walker
 from simulator.replay.window import load_window
 
@@ -30,7 +31,8 @@ def test_report_judges_every_policy_beside_the_truth(report):
     for policy in report["policies"]:
         assert policy["headline"]["low"] < policy["headline"]["value"] < policy["headline"]["high"]
         assert policy["truth"]["value"] > 0
-        assert set(policy["estimates"]) == {"ips", "clipped_ips", "snips", "dm", "dr", "sndr", "pbm", "pbm_dr"}
+        assert sorted([*policy["estimates"], *policy["refused"]]) == sorted(NAMES)
+        assert all(sentence.startswith("no estimate: ") for sentence in policy["refused"].values())
         assert policy["overlap"]["effective_samples_min"] > 5
     gains = [policy["gain"] for policy in report["policies"] if policy["name"] != "chronological"]
     assert all(0 <= gain["p"] <= gain["p_holm"] <= 1 for gain in gains)

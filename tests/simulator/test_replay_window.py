@@ -1,5 +1,8 @@
 """What a log must be like before replay judges by it: each planted fault gives one sentence, and nothing else happens."""
 
+from dataclasses import replace
+from itertools import permutations
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -13,7 +16,8 @@ from contracts.splits import TimeSplit
 from contracts.tables import IMPRESSIONS, POSTS, REQUESTS
 from contracts.workspace import Workspace
 from simulator.replay.checks import check_model
-from simulator.replay.exposure import examination_by_position, logged_exposure
+from simulator.replay.evidence import Evidence
+from simulator.replay.exposure import examination_by_position, mixture
 from simulator.replay.window import load_window
 
 SPLIT = TimeSplit((0, 4 * DAY), (5 * DAY, 6 * DAY), (7 * DAY, 9 * DAY), DAY)
@@ -155,23 +159,29 @@ def test_pool_rows_find_each_post_in_its_own_pool_only(tmp_path):
 def test_exposure_is_known_only_where_every_propensity_comes_out(tmp_path):
     """Epsilon 0.5 over pools of five, newest first else; planted: one propensity that no such mixture gives."""
 
-    def mixture(rows, wrong=False):
+    def mixed(rows, wrong=False):
         for row in rows["samples"]:
             rank = 4 - row["post_id"] % 100  # posts were created in the order of their ids
             row["propensity"] = 0.5 / 5 + 0.5 * (rank == row["position"])
         if wrong:
             rows["samples"][10]["propensity"] += 0.01
 
-    window = load(tmp_path / "true", mixture)
+    window = load(tmp_path / "true", mixed)
     examination_K = np.array([1.0, 0.5, 0.25])
-    exposure_RK = logged_exposure(window, examination_K)
+    logging = mixture(window)
+    exposure_RK = logging.exposure(window, examination_K)
     newest_RK = window.post_RK % 100 == 4
     second_RK = window.post_RK % 100 == 3
     third_RK = window.post_RK % 100 == 2
     expected = 0.5 * 1.75 / 5 + 0.5 * (newest_RK * 1.0 + second_RK * 0.5 + third_RK * 0.25)
     assert exposure_RK == pytest.approx(expected)
     assert examination_by_position(window).tolist() == [1.0, 1.0, 1.0]
-    assert logged_exposure(load(tmp_path / "wrong", lambda rows: mixture(rows, True)), examination_K) is None
+    in_order_R = (window.post_RK % 100 == [4, 3, 2]).all(axis=1)
+    assert logging.prefix(window)[:, 2] == pytest.approx(0.5 / (5 * 4 * 3) + 0.5 * in_order_R)
+    calibration = logging.calibration(window)
+    assert calibration["predicted"] == pytest.approx([0.6] * 3)
+    assert calibration["observed"][0] == pytest.approx(newest_RK[:, 0].mean())
+    assert mixture(load(tmp_path / "wrong", lambda rows: mixed(rows, True))) is None
 
 
 @pytest.mark.parametrize(
@@ -186,3 +196,24 @@ def test_a_model_that_may_have_seen_the_test_window_is_refused(tmp_path, parents
     with pytest.raises(BadInput, match=sentence):
         check_model(artifact, "a" * 64, SPLIT.test[0])
     check_model(Artifact("ranker", tmp_path, "v1", parents={"samples": "a" * 64}), "a" * 64, SPLIT.test[0])
+
+
+def test_cascade_forecasts_of_random_order_average_the_same_over_all_slates_there_are(tmp_path):
+    """Six requests show the six orders of three posts; weights are 1, so a doubly robust correction must cancel exactly."""
+
+    def all_orders(rows):
+        for request, order in enumerate(permutations(range(3))):
+            for k, post in enumerate(order):
+                rows["samples"][3 * request + k].update(post_id=100 * request + post, propensity=1 / 3)
+                rows["impressions"][3 * request + k]["post_id"] = 100 * request + post
+
+    workspace = write_log(tmp_path, all_orders, requests=6, pool=3)
+    window = load_window(workspace, SPLIT, "test", has_propensities=True, limit=None)
+    predicted_33 = np.random.default_rng(1).random((3, 3))  # of each post at each position
+    q_PK = predicted_33[window.pool_P % 100]
+    positions = np.arange(3)
+    baseline_RK = predicted_33[window.post_RK % 100, positions]
+    log = replace(window.logged_data(), baseline_RK=baseline_RK)
+    target = Evidence(window, log, q_PK, None, None).target(None)
+    assert target.to_go_logged_RK.mean(axis=0) == pytest.approx(target.to_go_target_RK.mean(axis=0))
+    assert target.prefix_probability_RK[:, 2] == pytest.approx(1 / 6)
