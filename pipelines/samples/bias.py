@@ -19,15 +19,14 @@ def engaged(table: pa.Table) -> np.ndarray:
 
 
 def slate_rows(table: pa.Table) -> SlateRows:
-    """The training window's rows of a sample table, as the estimate of examination wants them."""
-    train = table.filter(pc.equal(table["split"], "train"))
+    """The rows of a sample table, as the estimate of examination wants them."""
 
     def column(name: str) -> np.ndarray:
-        return train[name].to_numpy(zero_copy_only=False)
+        return table[name].to_numpy(zero_copy_only=False)
 
     return SlateRows(
         column("request_id"), column("user_id"), column("author_id"), column("position"), column("viewed"),
-        engaged(train), column("propensity").astype(float), column,
+        engaged(table), column("propensity").astype(float), column,
     )  # fmt: skip
 
 
@@ -38,7 +37,8 @@ def with_examination(table: pa.Table) -> tuple[pa.Table, Examination | None]:
     nobody's feed: there is nothing to estimate, and the column is 1.
     """
     derived = pc.any(pc.starts_with(table["policy"], "derived")).as_py()
-    found = None if derived else estimate_examination(slate_rows(table))
+    train = table.filter(pc.equal(table["split"], "train"))
+    found = None if derived else estimate_examination(slate_rows(train))
     values_N = np.ones(table.num_rows)
     if found is not None and found.method != "viewed":
         values_N = found.at(table["position"].to_numpy())
