@@ -25,12 +25,15 @@ from contracts.workspace import Workspace
 
 @dataclass(frozen=True)
 class Samples:
-    """Viewed impressions of one window, ordered by (request, post). `labels_NT` is NaN where the log has no such task."""
+    """Viewed impressions of one window, ordered by (request, post). `labels_NT` is NaN where the log has no such task;
+    `requested_at_N` (UTC microseconds) is the moment that the inputs are as of."""
 
     split: str
     request_ids_N: np.ndarray
     user_ids_N: np.ndarray
     post_ids_N: np.ndarray
+    author_ids_N: np.ndarray
+    requested_at_N: np.ndarray
     inputs_NF: np.ndarray
     labels_NT: np.ndarray
     propensities_N: np.ndarray
@@ -90,7 +93,7 @@ def check_samples(workspace: Workspace) -> Dataset:
 def load_samples(workspace: Workspace, split: str) -> Samples:
     """The viewed rows of `split`; `BadInput` when there are none, or when a feature is not a finite number."""
     start, end = getattr(workspace.dataset().split(), split)
-    names = ["request_id", "user_id", "post_id", "viewed", "propensity", "split"]
+    names = ["request_id", "user_id", "post_id", "author_id", "requested_at", "viewed", "propensity", "split"]
     names += [f"label_{task}" for task in TASK_NAMES] + list(FEATURE_NAMES)
     table = workspace.samples.read(SAMPLES, names, start, end)
     table = table.filter(pc.and_(pc.equal(table["split"], split), table["viewed"]))
@@ -103,7 +106,8 @@ def load_samples(workspace: Workspace, split: str) -> Samples:
     labels_NT = np.stack([_floats(table[f"label_{task}"]) for task in TASK_NAMES], axis=1)
     return Samples(
         split=split, request_ids_N=table["request_id"].to_numpy(), user_ids_N=table["user_id"].to_numpy(),
-        post_ids_N=table["post_id"].to_numpy(), inputs_NF=assemble(columns), labels_NT=labels_NT,
+        post_ids_N=table["post_id"].to_numpy(), author_ids_N=table["author_id"].to_numpy(),
+        requested_at_N=table["requested_at"].to_numpy(), inputs_NF=assemble(columns), labels_NT=labels_NT,
         propensities_N=_floats(table["propensity"]),
     )  # fmt: skip
 

@@ -3,6 +3,7 @@
 Legend: N rows, B rows of a batch, M numeric inputs, C categories, T tasks.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,9 +12,16 @@ from torch import nn
 
 from contracts.progress import say
 from contracts.tasks import TASK_NAMES
-from distributed import ParallelLayout, Rank, TrainerSettings, TrainResult, train
+from distributed import ParallelLayout, Rank, TrainerSettings, TrainResult
+from distributed.groups import Mesh
+from distributed.parallelize import Cut
+from distributed.placement import Placement
+from distributed.trainer import prepare, train_work
+from distributed.work import Loss, ModuleWork, Validation
+from ranking.layouts import TrainingLayout
 from ranking.mmoe import MMoE, masked_log_loss
-from ranking.settings import RankerSettings
+from ranking.parallel import cut_mixture, share_mixture
+from ranking.settings import RankerSettings, SequenceSettings
 from ranking.transform import NUMERIC_NAMES
 
 _AT_ONCE = 2
@@ -39,19 +47,17 @@ class TaskData:
 
 def build(slots_C: list[int], train_data: TaskData, settings: RankerSettings) -> MMoE:
     """A fresh network for these rows, float64, the same for the same seed."""
-    rates_T = _label_rates(train_data.labels_NT)
-    prior_logits_T = torch.from_numpy(np.log(rates_T) - np.log1p(-rates_T))
     torch.manual_seed(settings.seed)
     return MMoE(
         len(NUMERIC_NAMES), slots_C, len(TASK_NAMES), experts=settings.experts, expert_width=settings.expert_width,
         tower_width=settings.tower_width, embedding_dim=settings.embedding_dim,
-        prior_logits_T=prior_logits_T,
+        prior_logits_T=prior_logits(train_data),
     ).double()  # fmt: skip
 
 
 def fit(rank: Rank, train_data: TaskData, validation_data: TaskData, slots_C: list[int],
-        settings: RankerSettings, layout: ParallelLayout | None = None) -> tuple[int, TrainResult]:  # fmt: skip
-    """Trains a fresh network under `layout` (of dp axes); returns (rank, result).
+        settings: RankerSettings, layout: TrainingLayout | None = None) -> tuple[int, TrainResult]:  # fmt: skip
+    """Trains a fresh network under `layout` (by default all ranks along dp_replicate); returns (rank, result).
 
     Stops on the log loss, averaged over tasks after division by each task's entropy: otherwise the commonest action alone
     would decide.
@@ -59,17 +65,9 @@ def fit(rank: Rank, train_data: TaskData, validation_data: TaskData, slots_C: li
     A log with few positives is overfitted at once at a rate that a rich log needs. Then it is tried again at a third of
     the rate, and the best of the tries by the validation figure is kept; all ranks see the same figure.
     """
-    rates_T = _label_rates(validation_data.labels_NT)
-    entropies_T = torch.from_numpy(-(rates_T * np.log(rates_T) + (1 - rates_T) * np.log1p(-rates_T))).to(rank.device)
-
-    def trainer(learning_rate: float) -> TrainerSettings:
-        return TrainerSettings(
-            epochs=settings.epochs, batch_size=settings.batch_size, learning_rate=learning_rate,
-            weight_decay=settings.weight_decay, clip_norm=settings.clip_norm, patience=settings.patience,
-            seed=settings.seed, precision=settings.precision,
-        )  # fmt: skip
-
-    dtype = trainer(settings.learning_rate).dtype
+    layout = layout or TrainingLayout(ParallelLayout(dp_replicate=rank.world_size))
+    entropies_T = entropies(validation_data).to(rank.device)
+    dtype = trainer_settings(settings, settings.learning_rate).dtype
 
     def loss(module: nn.Module, rows_B: np.ndarray) -> tuple[torch.Tensor, float]:
         numeric_BM, slots_BC, labels_BT, weights_B = train_data.batch(rows_B, dtype, rank.device)
@@ -80,17 +78,58 @@ def fit(rank: Rank, train_data: TaskData, validation_data: TaskData, slots_C: li
         sums_T = masked_log_loss(module(numeric_BM, slots_BC), labels_BT, weights_B).double() / entropies_T
         return torch.stack([sums_T, (torch.isfinite(labels_BT) * weights_B.unsqueeze(1)).sum(dim=0)], dim=1)
 
+    def attempt(learning_rate: float) -> TrainResult:
+        of_trainer = trainer_settings(settings, learning_rate)
+        network = build(slots_C, train_data, settings)
+        prepare(network, of_trainer, rank)
+        work = _placed(network, loss, validate, Mesh(layout.axes, rank), layout)
+        return train_work(work, len(train_data.weights_N), len(validation_data.weights_N), of_trainer, report=say)
+
+    return rank.index, best_of_tries(attempt, settings)
+
+
+def best_of_tries(attempt: Callable[[float], TrainResult], settings: RankerSettings | SequenceSettings) -> TrainResult:
+    """The best of `attempt(learning rate)`, tried at a third of the rate again while a try overfits at once."""
     best: TrainResult | None = None
-    for attempt in range(settings.tries):
-        result = train(build(slots_C, train_data, settings), loss, len(train_data.weights_N), validate,
-                       len(validation_data.weights_N), trainer(settings.learning_rate / 3**attempt), rank,
-                       layout=layout, report=say)  # fmt: skip
+    for number in range(settings.tries):
+        result = attempt(settings.learning_rate / 3**number)
         if best is None or result.best_validation < best.best_validation:
             best = result
         if result.best_epoch >= _AT_ONCE or len(result.history) == settings.epochs:
             break
     assert best is not None
-    return rank.index, best
+    return best
+
+
+def trainer_settings(settings: RankerSettings | SequenceSettings, learning_rate: float) -> TrainerSettings:
+    """What the training loop needs of a ranker's settings."""
+    return TrainerSettings(
+        epochs=settings.epochs, batch_size=settings.batch_size, learning_rate=learning_rate,
+        weight_decay=settings.weight_decay, clip_norm=settings.clip_norm, patience=settings.patience,
+        seed=settings.seed, precision=settings.precision,
+    )  # fmt: skip
+
+
+def entropies(validation_data: TaskData) -> torch.Tensor:
+    """The entropy of each task's label rate (T,): what the log loss of a constant would be."""
+    rates_T = _label_rates(validation_data.labels_NT)
+    return torch.from_numpy(-(rates_T * np.log(rates_T) + (1 - rates_T) * np.log1p(-rates_T)))
+
+
+def prior_logits(train_data: TaskData) -> torch.Tensor:
+    """The logit of each task's label rate (T,)."""
+    rates_T = _label_rates(train_data.labels_NT)
+    return torch.from_numpy(np.log(rates_T) - np.log1p(-rates_T))
+
+
+def _placed(network: MMoE, loss: Loss, validate: Validation, mesh: Mesh, layout: TrainingLayout) -> ModuleWork:
+    placements = {name: Placement() for name, _ in network.named_parameters()}
+    if layout.axes.tp > 1:
+        cut_mixture(network, Cut(mesh.group("tp"), False, placements))
+    if layout.ep > 1:
+        share_mixture(network, mesh, layout.ep, placements)
+    return ModuleWork(network, loss, validate, mesh, zero=layout.zero_stage, placements=placements,
+                      together=layout.axes.tp > 1 or layout.ep > 1, micro_batches=layout.micro_batches)  # fmt: skip
 
 
 def _label_rates(labels_NT: np.ndarray) -> np.ndarray:

@@ -36,13 +36,65 @@ def prerank_verb(workspace: Workspace) -> dict[str, Any]:
 
 
 @train_verb.command("ranker")
+@click.option(
+    "--model",
+    type=click.Choice(["mmoe", "sequence"]),
+    default="mmoe",
+    show_default=True,
+    help="mmoe: what serves. sequence: a transformer over the viewer's last actions; not served yet.",
+)
 @click.option("--nproc", type=int, default=1, show_default=True, help="Ranks to start on this machine.")
-@click.option("--layout", default=None, help="Parallel axes, e.g. dp_replicate=2; default: all ranks data-parallel.")
+@click.option(
+    "--layout",
+    default=None,
+    help="Parallel axes that multiply to the ranks, of pp, dp_replicate, dp_shard, cp and tp, "
+    "e.g. dp_shard=2,tp=2; default: all ranks along dp_replicate.",
+)
+@click.option(
+    "--ep",
+    type=int,
+    default=1,
+    show_default=True,
+    help="Ranks over which experts lie: neighbours inside dp_shard x cp.",
+)
+@click.option(
+    "--zero",
+    type=click.IntRange(0, 3),
+    default=None,
+    help="States in shards over dp_shard x cp; default: 1 where dp_shard is above 1, else 0.",
+)
+@click.option("--micro-batches", type=int, default=1, show_default=True, help="Pieces of each data rank's batch.")
+@click.option(
+    "--schedule",
+    default="1f1b",
+    show_default=True,
+    help="Of a pipeline: gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v or dualpipe-v.",
+)
+@click.option("--virtual", type=int, default=1, show_default=True, help="Stages a rank, for schedule interleaved.")
+@click.option(
+    "--recompute",
+    type=click.Choice(["none", "full", "selective"]),
+    default="none",
+    show_default=True,
+    help="What of a layer is computed again in its backward.",
+)
+@click.option(
+    "--ulysses",
+    type=int,
+    default=1,
+    show_default=True,
+    help="Ranks of cp that swap tokens for heads; the rest of cp is a ring.",
+)
 @verb
-def ranker_verb(workspace: Workspace, nproc: int, layout: str | None) -> dict[str, Any]:
-    """The MMoE ranker, calibrated per task; under torchrun it joins the ranks it is given."""
+def ranker_verb(workspace: Workspace, model: str, nproc: int, layout: str | None, **how: Any) -> dict[str, Any]:
+    """The ranker, calibrated per task, under any legal layout; under torchrun it joins the ranks it is given."""
+    from ranking.layouts import asked_layout
+    from ranking.sequence.train import train_sequence_ranker
     from ranking.train import train_ranker
 
+    asked = asked_layout(layout, nproc, **how)
     first = os.environ.get("RANK", "0") == "0"  # ranks that a launcher started share the first one's lock
     with exclusive(workspace) if first else contextlib.nullcontext():
-        return train_ranker(workspace, nproc=nproc, layout=layout)
+        if model == "sequence":
+            return train_sequence_ranker(workspace, nproc=nproc, layout=asked)
+        return train_ranker(workspace, nproc=nproc, layout=asked)

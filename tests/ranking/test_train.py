@@ -13,10 +13,12 @@ from contracts.workspace import Workspace
 from distributed import ParallelLayout, launch
 from ranking.data import load_samples, tasks_with_labels
 from ranking.fit import build, fit
+from ranking.inputs import transformed
+from ranking.layouts import TrainingLayout
 from ranking.prerank import possible_rewards, train_prerank
 from ranking.scorers import RankerScorer
 from ranking.settings import RankerSettings
-from ranking.train import _transformed, train_ranker
+from ranking.train import train_ranker
 from ranking.transform import InputTransform
 from tests.ranking.conftest import FEW_TREES, SMALL
 from tests.ranking.synthetic import samples_table, workspace_with
@@ -55,10 +57,13 @@ def test_two_ranks_train_the_model_of_one_process(workspace: Workspace):
     settings = RankerSettings(batch_size=333, epochs=2, expert_width=8, tower_width=4, category_rows=5)
     train, validation = (load_samples(workspace, name) for name in ("train", "validation"))
     transform = InputTransform.fit(train.inputs_NF, settings.category_codes, settings.category_rows)
-    data = [_transformed(samples, transform, tasks_with_labels(train), settings) for samples in (train, validation)]
+    data = [
+        transformed(samples, transform, tasks_with_labels(train), settings.exposure_clip)
+        for samples in (train, validation)
+    ]
     ((_, one),) = launch(fit, (*data, transform.slots, settings), 1)
     results = launch(fit, (*data, transform.slots, settings), 2)
-    results += launch(fit, (*data, transform.slots, settings, ParallelLayout(dp_shard=2)), 2)
+    results += launch(fit, (*data, transform.slots, settings, TrainingLayout(ParallelLayout(dp_shard=2))), 2)
     assert len(data[0].weights_N) % 333 % 2 == 1, "the last batch should be uneven"
     assert [index for index, _ in results] == [0, 1, 0, 1]
     for _, many in results:
@@ -103,7 +108,8 @@ def test_grades_follow_the_worth_of_what_was_done():
     ("layout", "sentence"),
     [
         ("dp_replicate=3", "has 3 ranks, but 2 were started"),
-        ("tp=2", "axis tp=2 is not built yet for the ranker"),
+        ("cp=2", "cp=2: the mmoe model has no sequence to cut; use --model sequence"),
+        ("pp=2", "pp=2: the mmoe model has no layers to cut; use --model sequence"),
         ("two", "AXIS=RANKS"),
     ],
 )

@@ -1,0 +1,115 @@
+"""How a ranker lies over ranks: the axes and how they are used, refused before any process starts where they cannot be."""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from contracts.errors import BadInput
+from distributed import LayoutError, ParallelLayout
+from distributed.launch import given_world_size
+from distributed.mesh import ModelSizes, refuse_unless_legal
+from distributed.parallelize import ParallelStyle
+from distributed.pipelined import refuse_zero
+from distributed.planner.errors import PlanError
+from distributed.planner.schedules import build_schedule
+
+RECOMPUTE = ("none", "full", "selective")
+
+
+@dataclass(frozen=True)
+class TrainingLayout:
+    """`zero` None: 1 where dp_shard is above 1, else 0. `micro_batches` of each data rank; `schedule` and `virtual` (stages a
+    rank) are those of a pipeline, `ulysses` the ranks of cp that swap tokens for heads; the rest of cp is a ring."""
+
+    axes: ParallelLayout = dataclasses.field(default_factory=ParallelLayout)
+    ep: int = 1
+    zero: int | None = None
+    micro_batches: int = 1
+    schedule: str = "1f1b"
+    virtual: int = 1
+    recompute: str = "none"
+    ulysses: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("ep", "micro_batches", "virtual", "ulysses"):
+            if getattr(self, name) < 1:
+                raise LayoutError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if self.zero not in (None, 0, 1, 2, 3):
+            raise LayoutError(f"zero is {self.zero}, not 0, 1, 2 or 3")
+        if self.recompute not in RECOMPUTE:
+            raise LayoutError(f"recompute is {self.recompute!r}, not {', '.join(RECOMPUTE)}")
+
+    @property
+    def zero_stage(self) -> int:
+        """The stage that is used."""
+        return self.zero if self.zero is not None else int(self.axes.dp_shard > 1)
+
+    @property
+    def style(self) -> ParallelStyle:
+        """As `distributed.parallelize` takes it."""
+        return ParallelStyle(zero=self.zero_stage, recompute=self.recompute, ep=self.ep, ulysses=self.ulysses)
+
+    def __str__(self) -> str:
+        usual = TrainingLayout(self.axes)
+        changed = [
+            f"{field.name}={getattr(self, field.name)}"
+            for field in dataclasses.fields(self)
+            if field.name != "axes" and getattr(self, field.name) != getattr(usual, field.name)
+        ]
+        return ", ".join([str(self.axes), *changed])
+
+    def refuse_unless_mmoe(self, experts: int) -> None:
+        """`LayoutError` unless an MMoE of `experts` experts can lie so."""
+        axes = self.axes
+        for axis, lacks in (("cp", "no sequence"), ("pp", "no layers")):
+            if getattr(axes, axis) > 1:
+                raise LayoutError(
+                    f"{axis}={getattr(axes, axis)}: the mmoe model has {lacks} to cut; use --model sequence"
+                )
+        if self.recompute != "none":
+            raise LayoutError(f"recompute={self.recompute}: the mmoe model has no layers; use --model sequence")
+        if axes.tp > 1 and self.ep > 1:
+            raise LayoutError(f"tp={axes.tp} with ep={self.ep}: the experts of the mmoe model lie over one of the two")
+        if experts % axes.tp:
+            fits = max(size for size in range(1, axes.tp + 1) if experts % size == 0 and axes.world_size % size == 0)
+            near = dataclasses.replace(axes, tp=fits, dp_shard=axes.dp_shard * axes.tp // fits) if axes.tp % fits == 0 else (
+                ParallelLayout(dp_shard=axes.world_size // fits, tp=fits)
+            )  # fmt: skip
+            raise LayoutError(f"{experts} experts do not divide over tp={axes.tp}; the nearest legal layout is {near}")
+        if experts % self.ep or axes.dp_shard % self.ep:
+            raise LayoutError(
+                f"ep={self.ep} must divide {experts} experts and dp_shard={axes.dp_shard}; "
+                f"the nearest legal is ep={math.gcd(math.gcd(experts, axes.dp_shard), self.ep)}"
+            )
+
+    def refuse_unless_sequence(self, sizes: ModelSizes) -> None:
+        """`LayoutError` unless a sequence ranker of `sizes` can lie so."""
+        axes = self.axes
+        refuse_unless_legal(axes, sizes, self.ep)
+        refuse_zero(self.zero_stage, axes.pp)
+        if axes.cp % self.ulysses or sizes.heads // axes.tp % self.ulysses:
+            raise LayoutError(
+                f"ulysses={self.ulysses} must divide cp={axes.cp} and the {sizes.heads // axes.tp} heads of a tp rank; "
+                f"the nearest legal is ulysses={math.gcd(math.gcd(axes.cp, sizes.heads // axes.tp), self.ulysses)}"
+            )
+        if axes.pp > 1:
+            try:
+                stages = len(build_schedule(self.schedule, axes.pp, self.micro_batches, self.virtual).paths[0])
+            except PlanError as error:
+                raise LayoutError(f"pp={axes.pp}, schedule {self.schedule}: {error}") from None
+            if sizes.layers < stages:
+                raise LayoutError(f"{sizes.layers} layers are fewer than the {stages} stages of schedule {self.schedule} "
+                                  f"with pp={axes.pp}")  # fmt: skip
+
+
+def asked_layout(axes: str | None, nproc: int, **how: Any) -> TrainingLayout:
+    """The layout of the command line for `nproc` ranks, or for those that torchrun started; `axes` None: all ranks along
+    dp_replicate. `BadInput` in one sentence when it is none."""
+    world_size = given_world_size(nproc)
+    try:
+        parsed = ParallelLayout.parse(f"dp_replicate={world_size}" if axes is None else axes)
+        parsed.check(world_size)
+        return TrainingLayout(parsed, **how)
+    except LayoutError as error:
+        raise BadInput(str(error)) from None
