@@ -25,11 +25,15 @@ SAY_EVERY_S = 10.0
 
 @dataclass(frozen=True)
 class Batch:
-    """Lines (N,) of one file: the wanted columns as text, or as moments and lists where Parquet has those."""
+    """Lines (N,) of one file: the wanted columns as text, or as moments and lists where Parquet has those.
+
+    `lines_before`: lines of all files before this one, which makes the order of lines one order over all files.
+    """
 
     file: str
     line_N: np.ndarray
     columns: dict[str, pa.Array]
+    lines_before: int = 0
 
     def __len__(self) -> int:
         return len(self.line_N)
@@ -37,9 +41,8 @@ class Batch:
     def take(self, at_M: np.ndarray) -> "Batch":
         """The lines at these places, in this order."""
         indices = pa.array(at_M)
-        return Batch(
-            self.file, self.line_N[at_M], {name: column.take(indices) for name, column in self.columns.items()}
-        )
+        columns = {name: column.take(indices) for name, column in self.columns.items()}
+        return Batch(self.file, self.line_N[at_M], columns, self.lines_before)
 
     def text(self, name: str) -> pa.Array:
         """A column as text (N,), null where it is empty."""
@@ -54,6 +57,7 @@ class FileRead:
     """How far a file has been read: lines, without the header, whether they could be used or not."""
 
     name: str
+    lines_before: int = 0
     lines: int = 0
 
     def reject(self, rejected: Rejected, line: int, reason: str) -> None:
@@ -63,10 +67,10 @@ class FileRead:
 
 
 def found(folder: Path, spec: Files) -> list[Path]:
-    """The files that `spec` means, in the order of their names; `BadInput` when there is none and one must be."""
+    """The files that `spec` means, in the order of its patterns, then of their names; `BadInput` when there is none and one must be."""
     if folder.is_file():
         return [folder]
-    paths = sorted({path for pattern in spec.path for path in folder.glob(pattern) if path.is_file()})
+    paths = list(dict.fromkeys(path for one in spec.path for path in sorted(folder.glob(one)) if path.is_file()))
     if not paths and not spec.optional:
         raise BadInput(f"{folder} has no file {' or '.join(spec.path)}")
     return paths
@@ -91,7 +95,7 @@ def read_batches(path: Path, folder: Path, spec: Files, rejected: Rejected, read
             "_line": pa.array(batch.line_N).cast(pa.string()),
         }  # fmt: skip
         if len(batch):
-            yield Batch(batch.file, batch.line_N, batch.columns | places)
+            yield Batch(batch.file, batch.line_N, batch.columns | places, read.lines_before)
 
 
 def raw_lines(path: Path, numbers: set[int]) -> dict[int, str]:

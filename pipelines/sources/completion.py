@@ -64,7 +64,8 @@ def completed(log: Log, tables: dict[str, pa.Table], ids: Identities) -> Complet
     if not sum(map(len, moments)):
         raise BadInput("the log holds no impression, no request and no action")
     whole.start = min(pc.min(one).as_py() for one in moments if len(one)) // DAY * DAY
-    whole.end = (max(pc.max(one).as_py() for one in moments if len(one)) // DAY + 1) * DAY
+    # What came after the last event nobody knows, so no window that reaches beyond it is closed.
+    whole.end = max(pc.max(one).as_py() for one in moments if len(one)) + 1
     _requests_of_impressions(whole)
     _posts(whole)
     _authors_of_events(whole)

@@ -118,7 +118,9 @@ def _parts(text: str, separator: str, inner: pa.DataType) -> list:
 def moments(batch: Batch, source: Source, log: Log, label: str, mark: MARK) -> pa.Array:
     """UTC microseconds (N,), null where the column is empty; marked where no calendar or clock has them."""
     if source.time == "line":
-        at_N = _midnight(source.origin) + ((batch.line_N - 1) * source.step_s * SECOND).astype(np.int64)
+        at_N = _midnight(source.origin) + ((batch.lines_before + batch.line_N) * source.step_s * SECOND).astype(
+            np.int64
+        )
         at = pa.array(at_N)
     else:
         column = batch.columns[source.columns[0]]

@@ -69,7 +69,7 @@ def ingest_mapped(mapping: Mapping, path: Path, workspace: Workspace) -> dict:
         "source": log.name, "files": [_of_file(read, rejected) for read in reads], "tables": dataset.counts,
         "repeated": repeated,
         "out_of_order": disorder, "rejected_rows": len(rejected.rows), "rejected": rejected.rows[:20],
-        "lacks": lacks_of(whole.tables, dataset.derived),
+        "lacks": lacks_of(whole.tables, whole.derived),
         "derived": dataset.derived, "not_used": mapping.not_used,
         "ids": {kind: len(one) for kind, one in ids.numbers.items() if len(one)},
         "split": {name: [str(to_datetime(at)) for at in getattr(split, name)] for name in ("train", "validation", "test")},
@@ -81,7 +81,7 @@ def _read(mapping: Mapping, path: Path, rejected: Rejected) -> tuple[list[FileRe
     root = path if path.is_dir() else path.parent
     for spec in mapping.files:
         for file in found(path, spec):
-            read, order = FileRead(str(file.relative_to(root))), FileOrder()
+            read, order = FileRead(str(file.relative_to(root)), sum(one.lines for one in reads)), FileOrder()
             reads.append(read)
             for batch in read_batches(file, root, spec, rejected, read):
                 for name, tables in rows_of(batch, spec, mapping.log, order, rejected).items():
@@ -94,15 +94,18 @@ def _read(mapping: Mapping, path: Path, rejected: Rejected) -> tuple[list[FileRe
 def _without_repeats(tables: dict[str, pa.Table], rejected: Rejected) -> tuple[dict[str, pa.Table], dict[str, int]]:
     """(tables with one row for each key, rows that say the same again where they may); other repeats are rejected."""
     kept, counts = {}, {}
+    named: set[tuple[str, int]] = set()
     for name, table in tables.items():
         key = _KEYS[name] if not table[_KEYS[name][0]].null_count else _WITHOUT_IDS.get(name, _KEYS[name])
         again_N = table.select(key).to_pandas().duplicated().to_numpy()
         if again_N.any():
             may_N = table["_again"].to_numpy()
             counts[name] = int((again_N & may_N).sum())
-            bad = table.filter(pa.array(again_N & ~may_N)).select(["_file", "_line"]).to_pylist()
-            for row in bad:
-                rejected.add(row["_file"], row["_line"], f"the same {name} row as an earlier line", "")
+            for row in table.filter(pa.array(again_N & ~may_N)).select(["_file", "_line"]).to_pylist():
+                # The impression and the action of one line are one repetition.
+                if (row["_file"], row["_line"]) not in named:
+                    rejected.add(row["_file"], row["_line"], f"the same {name} row as an earlier line", "")
+                named.add((row["_file"], row["_line"]))
             table = table.filter(pa.array(~again_N))
         kept[name] = table.combine_chunks()
     return kept, {name: count for name, count in counts.items() if count}

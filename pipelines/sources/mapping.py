@@ -1,6 +1,5 @@
 """What a mapping file says: which files hold a log, and how their columns become rows of the contract's tables."""
 
-import re
 import tomllib
 from datetime import date
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from zoneinfo import available_timezones
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from contracts.errors import BadInput
@@ -36,11 +36,11 @@ _COMPLETED = {
 
 
 def _groups(pattern: str) -> list[str]:
-    """The named groups of a regular expression; ValueError when it is none."""
+    """The named groups of a regular expression (RE2); ValueError when it is none, or has groups without a name."""
     try:
-        return list(re.compile(pattern).groupindex)
-    except re.error as error:
-        raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
+        return [one.name for one in pc.extract_regex(pa.array([""]), pattern).type]
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"{pattern!r} cannot be used: {error}") from None
 
 
 class _Strict(BaseModel):

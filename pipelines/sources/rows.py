@@ -129,7 +129,8 @@ def _pieces(batch: Batch, each: Each, marks: Marks) -> tuple[Batch, np.ndarray]:
     marks.among(place_M)(odd_M, f"a part of {each.column} does not look as it should")
     parts = {groups.type.field(i).name: groups.field(i) for i in range(groups.type.num_fields)}
     whole = batch.take(place_M)
-    made = Batch(batch.file, whole.line_N, whole.columns | parts | {"_piece": pa.array(number_M).cast(pa.string())})
+    columns = whole.columns | parts | {"_piece": pa.array(number_M).cast(pa.string())}
+    made = Batch(batch.file, whole.line_N, columns, batch.lines_before)
     kept = np.flatnonzero(filled_M)
     return made.take(kept), place_M[kept]
 
