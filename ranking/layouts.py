@@ -10,7 +10,6 @@ from distributed import LayoutError, ParallelLayout
 from distributed.launch import given_world_size
 from distributed.mesh import ModelSizes, refuse_unless_legal
 from distributed.parallelize import ParallelStyle
-from distributed.pipelined import refuse_zero
 from distributed.planner.errors import PlanError
 from distributed.planner.schedules import build_schedule
 
@@ -87,7 +86,6 @@ class TrainingLayout:
         """`LayoutError` unless a sequence ranker of `sizes` can lie so."""
         axes = self.axes
         refuse_unless_legal(axes, sizes, self.ep)
-        refuse_zero(self.zero_stage, axes.pp)
         if axes.cp % self.ulysses or sizes.heads // axes.tp % self.ulysses:
             raise LayoutError(
                 f"ulysses={self.ulysses} must divide cp={axes.cp} and the {sizes.heads // axes.tp} heads of a tp rank; "
@@ -95,12 +93,19 @@ class TrainingLayout:
             )
         if axes.pp > 1:
             try:
-                stages = len(build_schedule(self.schedule, axes.pp, self.micro_batches, self.virtual).paths[0])
+                schedule = build_schedule(self.schedule, axes.pp, self.micro_batches, self.virtual)
             except PlanError as error:
                 raise LayoutError(f"pp={axes.pp}, schedule {self.schedule}: {error}") from None
+            stages = len(schedule.paths[0])
+            if len(schedule.paths) > 1:
+                raise LayoutError(f"{self.schedule} holds every stage twice; dualpipe-v does the same with one")
             if sizes.layers < stages:
                 raise LayoutError(f"{sizes.layers} layers are fewer than the {stages} stages of schedule {self.schedule} "
                                   f"with pp={axes.pp}")  # fmt: skip
+            in_parts = any(op.kind == "B" for order in schedule.orders for slot in order for op in slot)
+            if in_parts and self.recompute == "selective":
+                raise LayoutError(f"recompute=selective does not go with {self.schedule}, whose backward comes in two "
+                                  "parts; none and full do")  # fmt: skip
 
 
 def asked_layout(axes: str | None, nproc: int, **how: Any) -> TrainingLayout:
