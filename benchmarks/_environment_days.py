@@ -94,8 +94,8 @@ def run_day(rng: np.random.Generator, day_at: int, settings: EnvironmentSettings
 
 def rows_of(rng: np.random.Generator, log: Log, posts: Posts, first_request: int) -> int:
     """Makes the tables' rows of a piece of log; returns how many."""
-    requests = log_tables.requests_table(log, K, first_request)
-    impressions = log_tables.impressions_table(rng, log, posts, first_request)
+    requests = log_tables.requests_table(log, K, first_request, "popularity")
+    impressions = log_tables.impressions_table(rng, log, posts, first_request, "popularity")
     done = log_tables.with_delays(rng, log_tables.feed_actions(rng, log, first_request))
     return requests.num_rows + impressions.num_rows + log_tables.actions_table(done, posts, 1).num_rows
 

@@ -12,7 +12,7 @@ from contracts.clock import DAY
 from contracts.tasks import TASKS
 from simulator.environment.behaviour import Latents, respond
 from simulator.environment.lookups import rank_within
-from simulator.environment.policy import chronological_order, draw_slates, mixture_propensities
+from simulator.environment.policy import Outcome, Policy, Requests
 from simulator.environment.pools import PoolMaker
 from simulator.environment.posts import PUBLIC, Posts
 from simulator.environment.settings import EnvironmentSettings
@@ -74,9 +74,8 @@ class Popular:
         return live_P, np.cumsum(0.3 + self._score_P[live_P] ** 1.2)
 
 
-def run_days(
-    rng: np.random.Generator, settings: EnvironmentSettings, maker: PoolMaker, visitors: Visitors, latents: Latents
-) -> Iterator[Log]:
+def run_days(rng: np.random.Generator, settings: EnvironmentSettings, maker: PoolMaker, visitors: Visitors, policy: Policy,
+             latents: Latents) -> Iterator[Log]:  # fmt: skip
     """The log of each day. Within it the k-th requests of all viewers are made together: only one's own past matters."""
     popular = Popular(maker.posts, settings.live_us)
     for day in range(settings.days):
@@ -86,10 +85,11 @@ def run_days(
         parts = [Log.empty(settings)]
         for row_N in _batches(user_N):
             pools_NM = maker.pools(rng, user_N[row_N], at_N[row_N], popular_P, weight_P)
-            parts.append(_feeds(rng, settings, maker, latents, user_N[row_N], at_N[row_N], session_N[row_N], pools_NM))
+            parts.append(_feeds(rng, maker, policy, latents, user_N[row_N], at_N[row_N], session_N[row_N], pools_NM))
         log = Log.joined(parts)
         popular.add(log.slates_NK, log.acted_NKA)
         maker.end_day(day_at + DAY)
+        policy.observe(_outcome(latents, log))
         reward_N = (log.acted_NKA @ WORTH_A).sum(axis=1)
         visitors.end_day(
             np.bincount(log.user_N, reward_N, settings.users), np.bincount(log.user_N, minlength=settings.users)
@@ -106,16 +106,23 @@ def _batches(user_N: np.ndarray) -> Iterator[np.ndarray]:
         yield from (row_N[first : first + VIEWERS_AT_ONCE] for first in range(0, len(row_N), VIEWERS_AT_ONCE))
 
 
-def _feeds(rng: np.random.Generator, settings: EnvironmentSettings, maker: PoolMaker, latents: Latents, user_N: np.ndarray,
-           at_N: np.ndarray, session_N: np.ndarray, pools_NM: np.ndarray) -> Log:  # fmt: skip
+def _feeds(rng: np.random.Generator, maker: PoolMaker, policy: Policy, latents: Latents, user_N: np.ndarray, at_N: np.ndarray,
+           session_N: np.ndarray, pools_NM: np.ndarray) -> Log:  # fmt: skip
     """One feed for each of distinct viewers, and what they do with it."""
-    sizes_N = (pools_NM >= 0).sum(axis=1)
-    created_NM = np.where(pools_NM >= 0, maker.posts.created_at_P[np.maximum(pools_NM, 0)], 0)
-    chronological_NM = chronological_order(created_NM, pools_NM)
-    slots_NK, _ = draw_slates(rng, chronological_NM, sizes_N, settings.slate_size, settings.epsilon)
-    propensities_NK = mixture_propensities(slots_NK, chronological_NM, sizes_N, settings.epsilon)
+    filled_NM, post_NM, posts = pools_NM >= 0, np.maximum(pools_NM, 0), maker.posts
+    chosen = policy.choose(rng, Requests(
+        latents.user_ids_U[user_N], at_N, np.where(filled_NM, latents.post_ids_P[post_NM], -1),
+        np.where(filled_NM, latents.user_ids_U[posts.author_P[post_NM]], -1),
+        np.where(filled_NM, posts.created_at_P[post_NM], -1), maker.settings.slate_size,
+    ))  # fmt: skip
+    slots_NK = chosen.slot_NK
     slates_NK = np.where(slots_NK >= 0, np.take_along_axis(pools_NM, np.maximum(slots_NK, 0), axis=1), -1)
     viewed_NK, acted_NKA = respond(rng, latents, user_N, slates_NK, at_N)
     request_R, place_R = np.nonzero(slates_NK >= 0)
     maker.seen.add(user_N[request_R], slates_NK[request_R, place_R])
-    return Log(user_N, at_N, session_N, pools_NM, slates_NK, propensities_NK, viewed_NK, acted_NKA)
+    return Log(user_N, at_N, session_N, pools_NM, slates_NK, chosen.propensity_NK, viewed_NK, acted_NKA)
+
+
+def _outcome(latents: Latents, log: Log) -> Outcome:
+    post_id_NK = np.where(log.slates_NK >= 0, latents.post_ids_P[np.maximum(log.slates_NK, 0)], -1)
+    return Outcome(latents.user_ids_U[log.user_N], log.at_N, post_id_NK, log.viewed_NK, log.acted_NKA)

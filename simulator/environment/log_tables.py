@@ -11,7 +11,6 @@ from contracts.tasks import TASK_NAMES
 from simulator.environment.behaviour import IN_WINDOW
 from simulator.environment.days import Log
 from simulator.environment.people import Edges
-from simulator.environment.policy import POLICY_NAME
 from simulator.environment.pools import PoolMaker
 from simulator.environment.posts import Posts, rhythm
 from simulator.environment.settings import EnvironmentSettings
@@ -20,13 +19,13 @@ from simulator.environment.tables import FIRST_POST_ID, FIRST_USER_ID, lists, wo
 Columns = dict[str, np.ndarray]
 
 
-def requests_table(log: Log, slate_size: int, first_request: int) -> pa.Table:
+def requests_table(log: Log, slate_size: int, first_request: int, policy: str) -> pa.Table:
     """`requests`, numbered from `first_request`; the pool's posts stand in ascending order of id."""
     count = len(log.user_N)
     filled_NM = log.pools_NM >= 0
     return pa.table({
         "request_id": first_request + np.arange(count), "user_id": FIRST_USER_ID + log.user_N, "requested_at": log.at_N,
-        "policy": words((POLICY_NAME,), np.zeros(count, np.int8)), "experiment": pa.nulls(count, pa.string()),
+        "policy": words((policy,), np.zeros(count, np.int8)), "experiment": pa.nulls(count, pa.string()),
         "slate_size": pa.array(np.full(count, slate_size), pa.int32()),
         "candidates": lists(FIRST_POST_ID + log.pools_NM[filled_NM], filled_NM.sum(axis=1), pa.int64()),
         "known_at": log.at_N + SECOND // 2,
@@ -44,7 +43,7 @@ def sessions_table(log: Log) -> pa.Table:
     })  # fmt: skip
 
 
-def impressions_table(rng: np.random.Generator, log: Log, posts: Posts, first_request: int) -> pa.Table:
+def impressions_table(rng: np.random.Generator, log: Log, posts: Posts, first_request: int, policy: str) -> pa.Table:
     """`impressions` (I rows, in order of request and position)."""
     request_I, position_I = np.nonzero(log.slates_NK >= 0)
     post_I = log.slates_NK[request_I, position_I]
@@ -55,7 +54,7 @@ def impressions_table(rng: np.random.Generator, log: Log, posts: Posts, first_re
         "request_id": first_request + request_I, "user_id": FIRST_USER_ID + log.user_N[request_I], "post_id": FIRST_POST_ID + post_I,
         "author_id": FIRST_USER_ID + posts.author_P[post_I], "position": pa.array(position_I, pa.int32()),
         "shown_at": shown_I, "viewed_ms": np.where(log.viewed_NK[request_I, position_I], look_I, 0),
-        "policy": words((POLICY_NAME,), np.zeros(count, np.int8)), "propensity": log.propensities_NK[request_I, position_I],
+        "policy": words((policy,), np.zeros(count, np.int8)), "propensity": log.propensities_NK[request_I, position_I],
         "experiment": pa.nulls(count, pa.string()), "feature_version": pa.nulls(count, pa.string()),
         "features": pa.nulls(count, pa.list_(pa.float64())),
         "known_at": shown_I + rng.integers(SECOND // 10, 5 * SECOND, count),

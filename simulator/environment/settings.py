@@ -47,7 +47,13 @@ class EnvironmentSettings(BaseModel):
     slate_size: int = 8
     """Posts shown per request."""
     epsilon: float = 0.6
-    """Probability that a request's slate is a uniformly random ordering of the pool; else it is chronological."""
+    """Under exploration "epsilon": probability that a request's slate is a uniformly random ordering of the pool."""
+    policy: Literal["chronological", "popularity", "random", "ties", "bait"] = "chronological"
+    """What orders the pools: age, engagement until yesterday, chance, hidden tie strength, hidden bait."""
+    exploration: Literal["epsilon", "plackett-luce", "none"] = "epsilon"
+    """How the policy's order is varied: a random slate now and then, a draw by score, or not at all (no support then)."""
+    temperature: float = 1.0
+    """Under exploration "plackett-luce": posts are drawn with weight exp(score / temperature)."""
     examination_power: float = 0.4
     """Position k (from 0) is looked at with probability (1 + k) ** -examination_power, under "position"."""
     examination: Literal["position", "cascade"] = "position"
@@ -95,6 +101,8 @@ class EnvironmentSettings(BaseModel):
             raise BadInput(f"slate_size is {self.slate_size}; it must lie between 1 and pool_size = {self.pool_size}")
         if not 0.0 < self.epsilon <= 1.0:
             raise BadInput(f"epsilon is {self.epsilon}; it must lie above 0 and at most at 1, or posts lack support")
+        if not 0.0 < self.temperature < np.inf:
+            raise BadInput(f"temperature is {self.temperature}; it must be a number above 0")
         if not 0.0 < self.friend_share <= 1.0:
             raise BadInput(f"friend_share is {self.friend_share}; it must lie above 0 and at most at 1")
         for name in ("live_days", "mean_friends", "posts_per_day", "requests_per_day"):

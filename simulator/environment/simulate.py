@@ -16,6 +16,8 @@ from simulator.environment.days import run_days
 from simulator.environment.lookups import Graph
 from simulator.environment.people import People, draw_people
 from simulator.environment.phrases import TOPICS as TOPIC_PHRASES
+from simulator.environment.policies import policy_of
+from simulator.environment.policy import Policy
 from simulator.environment.pools import PoolMaker
 from simulator.environment.posts import PUBLIC, Posts, draw_posts, root_of
 from simulator.environment.settings import EnvironmentSettings
@@ -44,10 +46,11 @@ def latents_of(settings: EnvironmentSettings, people: People, posts: Posts) -> L
     )  # fmt: skip
 
 
-def simulate(workspace: Workspace, settings: EnvironmentSettings | None = None) -> dict:
+def simulate(workspace: Workspace, settings: EnvironmentSettings | None = None, policy: Policy | None = None) -> dict:
     """Writes a whole simulated log, its truth and its description into the workspace; returns the report.
 
-    The same settings give the same bytes. `BadInput` for settings that cannot be simulated, before anything is written.
+    `policy`: serves the feeds in place of the one that the settings name. The same settings give the same bytes.
+    `BadInput` for settings that cannot be simulated, before anything is written.
     """
     settings = settings or EnvironmentSettings()
     settings.check()
@@ -69,12 +72,13 @@ def simulate(workspace: Workspace, settings: EnvironmentSettings | None = None) 
     }  # fmt: skip
     maker = PoolMaker(settings, graph, posts)
     visitors = Visitors(rng, settings, people.registered_at_U)
-    writer = LogWriter(rng, workspace.lake, settings, maker)
+    policy = policy or policy_of(settings, latents)
+    writer = LogWriter(rng, workspace.lake, settings, maker, policy.name)
     with stage("feeds and tables"):
         workspace.dataset_path.unlink(missing_ok=True)
         manifests = {spec.name: workspace.lake.write(spec, table) for spec, table in written.items()}
         written.clear()
-        manifests |= writer.write(run_days(rng, settings, maker, visitors, latents))
+        manifests |= writer.write(run_days(rng, settings, maker, visitors, policy, latents))
         manifests[SUBJECTS.name] = workspace.lake.write(SUBJECTS, SUBJECTS.schema.empty_table())
         Truth(latents).save(workspace)
     dataset = Dataset(

@@ -40,8 +40,9 @@ class LogWriter:
     A log of few people is drawn and written in one piece, one of many (`EnvironmentSettings.by_day`) day by day.
     """
 
-    def __init__(self, rng: np.random.Generator, lake: Lake, settings: EnvironmentSettings, maker: PoolMaker):
-        self._rng, self._settings, self._maker = rng, settings, maker
+    def __init__(self, rng: np.random.Generator, lake: Lake, settings: EnvironmentSettings, maker: PoolMaker,
+                 policy_name: str):  # fmt: skip
+        self._rng, self._settings, self._maker, self._policy = rng, settings, maker, policy_name
         self._sinks = {spec.name: DaySink(lake, spec) for spec in (REQUESTS, IMPRESSIONS, ACTIONS, SESSIONS)}
         self._actions: list[log_tables.Columns] = []
         self._requests, self._done_actions = 0, 0
@@ -67,8 +68,8 @@ class LogWriter:
 
     def _piece(self, log: Log, first_day: int, days: int, until: int | None) -> None:
         settings, posts, first = self._settings, self._maker.posts, 1 + self._requests
-        self._sinks["requests"].add(log_tables.requests_table(log, settings.slate_size, first), until)
-        self._sinks["impressions"].add(log_tables.impressions_table(self._rng, log, posts, first), until)
+        self._sinks["requests"].add(log_tables.requests_table(log, settings.slate_size, first, self._policy), until)
+        self._sinks["impressions"].add(log_tables.impressions_table(self._rng, log, posts, first, self._policy), until)
         done = [log_tables.feed_actions(self._rng, log, first),
                 log_tables.profile_visits(self._rng, settings, self._maker, first_day, days)]  # fmt: skip
         self._actions.append(log_tables.with_delays(self._rng, log_tables.joined(done)))

@@ -11,7 +11,7 @@ from contracts.tables import ACTIONS, FRIENDSHIPS, IMPRESSIONS, REQUESTS
 from contracts.tasks import TASK_NAMES, TASKS
 from contracts.workspace import Workspace
 from simulator.environment import EnvironmentSettings, Truth, simulate
-from simulator.environment.policy import chronological_order, draw_slates, mixture_propensities
+from simulator.environment.policy import draw_slates, mixture_propensities, score_order
 
 SETTINGS = EnvironmentSettings(users=300, days=14, warmup_days=3, requests_per_day=2.0, mean_friends=20, seed=11)
 WORTH_A = np.array([task.worth for task in TASKS])
@@ -184,7 +184,7 @@ def test_a_changed_truth_file_is_refused(tmp_path: Path):
 def test_drawn_slates_have_the_declared_propensities(rng: np.random.Generator):
     posts_NM = np.tile([31, 32, 33, 34, -1], (40_000, 1))
     created_NM = np.tile([10, 30, 30, 20, 99], (40_000, 1))
-    order_NM = chronological_order(created_NM, posts_NM)
+    order_NM = score_order(created_NM, posts_NM)
     assert posts_NM[0, order_NM[0]].tolist() == [33, 32, 34, 31, -1]
     sizes_N = np.full(40_000, 4)
     slots_NK, _ = draw_slates(rng, order_NM, sizes_N, 3, 0.6)
@@ -195,6 +195,6 @@ def test_drawn_slates_have_the_declared_propensities(rng: np.random.Generator):
 
 
 def test_propensities_of_a_position_sum_to_one_over_the_pool():
-    order_NM = chronological_order(np.array([[5, 9, 7, 1]]), np.array([[1, 2, 3, 4]]))
+    order_NM = score_order(np.array([[5, 9, 7, 1]]), np.array([[1, 2, 3, 4]]))
     whole = sum(mixture_propensities(np.full((1, 3), slot), order_NM, np.array([4]), 0.35) for slot in range(4))
     np.testing.assert_allclose(whole, 1.0)
