@@ -53,6 +53,24 @@ def as_of_moments(events: DataFrame, family: Family, moments: Sequence[int]) -> 
     return rows.select("state.as_of", *family.key, "state.values")
 
 
+def carried_on(before: DataFrame, events: DataFrame, family: Family, base: int, moment: int) -> DataFrame:
+    """The family's state as of `moment`: that `before`, which is as of `base`, decayed, plus events known since.
+
+    Both in UTC microseconds. Columns as of `as_of_moments`; equal to counting all events to rounding.
+    """
+    since = as_of_moments(events.where(F.col("known_at") >= base), family, [moment])
+    fresh = since.select(*family.key, F.col("values").alias("fresh"))
+    joined = before.select(*family.key, F.col("values").alias("old")).join(fresh, list(family.key), "full")
+    old, new = (F.coalesce(F.col(name), F.array(*[F.lit(0.0)] * family.width)) for name in ("old", "fresh"))
+    sums = [
+        old[i] * 2.0 ** (-(moment - base) / counter.half_life_us) + new[i] for i, counter in enumerate(family.counters)
+    ]
+    latests = [F.greatest(old[i], new[i]) for i in range(len(family.counters), family.width)]
+    return joined.select(
+        F.lit(moment).cast("bigint").alias("as_of"), *family.key, F.array(*sums, *latests).alias("values")
+    )
+
+
 def _state(family: Family, moment: int) -> list[Column]:
     def of_kinds(kinds: Sequence[str]) -> Column:
         return F.col("kind").isin(*kinds) & (F.col("known_at") < moment)

@@ -1,27 +1,40 @@
-"""Feature state as of set moments: every declared family, for publishing and as the start of a replay."""
+"""Feature state as of set moments: every declared family, for publishing and as the start of a replay.
 
-from collections.abc import Sequence
+In full, or carried on: the state as of an earlier moment, decayed, plus the events that became known since.
+"""
 
-from pyspark.sql import SparkSession
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from contracts.clock import day_of, to_datetime
 from contracts.errors import BadInput
-from contracts.features import FAMILIES, FEATURE_VERSION
-from contracts.lake import content_hashes
+from contracts.events import EVENT_SCHEMA
+from contracts.features import FAMILIES, FEATURE_VERSION, Family
+from contracts.lake import conform, content_hashes
 from contracts.progress import stage
 from contracts.states import STATES
 from contracts.tables import ACTIONS, IMPRESSIONS, POSTS
 from contracts.workspace import Workspace
-from pipelines.counters import as_of_moments
+from pipelines.counters import as_of_moments, carried_on
 from pipelines.events import event_frame
-from pipelines.frames import kept
+from pipelines.frames import frame, kept
+
+_BEFORE = "events known before "
+"""Parents of a state table name what each of its moments has seen."""
 
 
-def build_states(workspace: Workspace, spark: SparkSession, moments: Sequence[int] | None = None) -> dict:
+def build_states(
+    workspace: Workspace, spark: SparkSession, moments: Sequence[int] | None = None, *, carry_on: bool = False
+) -> dict:
     """Writes the state tables of all families as of `moments` (UTC microseconds) and reports rows per table.
 
     Default moments: where the validation window starts (a replay starts there) and the log's end (serving starts
-    there). `BadInput` when there is no log, or when two moments fall on one UTC day.
+    there). With `carry_on` a moment is reached from the latest earlier one that is written, by the events known since;
+    that equals a full count to rounding. Where an event known before that earlier moment has come or gone, the moment
+    is counted in full. `BadInput` when there is no log, or when two moments fall on one UTC day.
     """
     dataset = workspace.dataset()
     if moments is None:
@@ -30,13 +43,62 @@ def build_states(workspace: Workspace, spark: SparkSession, moments: Sequence[in
     if not moments or len({day_of(moment) for moment in moments}) < len(moments):
         raise BadInput(f"state needs moments on different UTC days, not {[str(to_datetime(m)) for m in moments]}")
     parents = content_hashes(workspace.lake, (POSTS, IMPRESSIONS, ACTIONS)) | {"feature_version": FEATURE_VERSION}
-    rows = {}
+    written = {name: _written(workspace, name) if carry_on else {} for name in FAMILIES}
+    rows, counted = {}, {}
     with stage("feature state"), kept(event_frame(spark, workspace.lake)) as events:
+        seen = _seen(events, {*moments, *(moment for found in written.values() for moment in found)})
         for name, family in FAMILIES.items():
-            table = as_of_moments(events, family, moments).toArrow()
-            rows[name] = workspace.features.write(STATES[name], table, parents=parents).rows
+            bases = {moment for moment, digest in written[name].items() if seen[moment] == digest}
+            made = [
+                conform(_state(workspace, spark, events, family, moment, bases), STATES[name])
+                for moment in moments
+                if bases
+            ]
+            table = pa.concat_tables(made) if made else as_of_moments(events, family, moments).toArrow()
+            known = {f"{_BEFORE}{moment}": seen[moment] for moment in moments}
+            rows[name] = workspace.features.write(STATES[name], table, parents=parents | known).rows
+            counted[name] = "carried on" if made else "in full"
     return {
         "moments": [str(to_datetime(moment)) for moment in moments],
         "rows": rows,
+        "counted": counted,
         "feature_version": FEATURE_VERSION,
     }
+
+
+def _written(workspace: Workspace, name: str) -> dict[int, str]:
+    """The moments that a family's table holds, and what each has seen; none where the features are declared otherwise."""
+    spec = STATES[name]
+    if not workspace.features.exists(spec):
+        return {}
+    parents = workspace.features.manifest(spec).parents
+    if parents.get("feature_version") != FEATURE_VERSION:
+        return {}
+    return {int(key.removeprefix(_BEFORE)): digest for key, digest in parents.items() if key.startswith(_BEFORE)}
+
+
+def _seen(events: DataFrame, moments: Iterable[int]) -> dict[int, str]:
+    """A digest, for each moment, of the events known before it; the same whatever their order. One pass."""
+    ordered = sorted(moments)
+    row = F.xxhash64(*EVENT_SCHEMA.names)
+    columns = []
+    for moment in ordered:
+        known = F.col("known_at") < moment
+        columns += [F.count_if(known), F.bit_xor(F.when(known, row))]
+    found = events.agg(*columns).first()
+    assert found is not None
+    return {moment: f"{found[2 * i]} {found[2 * i + 1]}" for i, moment in enumerate(ordered)}
+
+
+def _state(workspace: Workspace, spark: SparkSession, events: DataFrame, family: Family, moment: int,
+           bases: set[int]) -> pa.Table:  # fmt: skip
+    """A family's state as of `moment`, from the latest of `bases` that is not after it, or in full."""
+    spec = STATES[family.name]
+    earlier = [base for base in bases if base <= moment]
+    if not earlier:
+        return as_of_moments(events, family, [moment]).toArrow()
+    base = max(earlier)
+    before = frame(spark, workspace.features, spec, None, base, base + 1).where(F.col("as_of") == base)
+    if base == moment:
+        return before.toArrow()
+    return carried_on(before, events, family, base, moment).toArrow()

@@ -71,7 +71,7 @@ def update_verb(workspace: Workspace, redis_url: str) -> dict[str, Any]:
         rows = drain(workspace, url)
         if not any(rows.values()) and _features_are_current(workspace):
             return {"rows": rows, "published": None}
-        build_states(workspace, session())
+        build_states(workspace, session(), carry_on=True)
         return {"rows": rows, "published": publish(workspace, url)}
 
 
