@@ -134,7 +134,7 @@ class SequenceData:
         made = (
             ids_BLX,
             targets_BL,
-            np.broadcast_to(np.minimum(place_L, history), there_BL.shape),
+            np.tile(np.minimum(place_L, history), (samples, 1)),
             documents_BL,
             slots_BL,
         )

@@ -64,7 +64,7 @@ def _aucs(result: TrainResult, settings: SequenceSettings) -> np.ndarray:
 def _same(cases: list[tuple[TrainingLayout, SequenceSettings]], ranks: int) -> None:
     for layout, settings in cases:
         layout.refuse_unless_sequence(layout_sizes(settings))
-    everywhere = pool().run(fit_under, (cases,), ranks, deadline_s=280.0)
+    everywhere = pool().run(fit_under, (cases,), ranks, timeout_s=60.0, deadline_s=280.0)
     for number, (layout, settings) in enumerate(cases):
         one = _alone(settings)
         for result in (results[number] for results in everywhere):
