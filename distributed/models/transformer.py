@@ -5,6 +5,7 @@ Legend: B samples, L tokens, D width, V vocabulary.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from torch import nn
 from distributed.dropout import Dropout
 from distributed.experts import ExpertLayer, RouterSettings
 from distributed.mesh import ModelSizes
-from distributed.models.attention import attend, visible
+from distributed.models.attention import visible
 
 NO_TARGET = -100
 """The target of a token that takes no part in the loss."""
@@ -85,6 +86,16 @@ class Tokens:
         parts = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return Tokens(**{name: None if part is None else part[first:last] for name, part in parts.items()})
 
+    @functools.cached_property
+    def one_document(self) -> bool:
+        """Whether each sample is one document without leaves: a causal mask, or none, says all."""
+        return bool(((self.documents == self.documents[:, :1]) & (self.documents >= 0)).all())
+
+    @functools.cached_property
+    def turns(self) -> dict[tuple[int, torch.dtype], tuple[torch.Tensor, torch.Tensor]]:
+        """Cosines and sines of the positions by (pairs, type), kept because every layer needs the same."""
+        return {}
+
     @property
     def weight(self) -> float:
         """By what the sum of losses is divided, summed over the global batch: tokens that have a target."""
@@ -115,8 +126,14 @@ class WholeAttention(nn.Module):
 
     def forward(self, q_BLHD: torch.Tensor, k_BLKD: torch.Tensor, v_BLKD: torch.Tensor, tokens: Tokens) -> torch.Tensor:
         """(B, L, H, D)."""
-        seen = visible(tokens.slots, tokens.slots, tokens.documents, tokens.documents, self.causal)
-        return attend(q_BLHD, k_BLKD, v_BLKD, seen)[0].to(q_BLHD.dtype)
+        seen_B1LL = None
+        if not tokens.one_document:
+            seen_B1LL = visible(tokens.slots, tokens.slots, tokens.documents, tokens.documents, self.causal)[:, None]
+        out_BHLD = F.scaled_dot_product_attention(
+            q_BLHD.transpose(1, 2), k_BLKD.transpose(1, 2), v_BLKD.transpose(1, 2), seen_B1LL,
+            is_causal=self.causal and seen_B1LL is None, enable_gqa=k_BLKD.shape[2] != q_BLHD.shape[2],
+        )  # fmt: skip
+        return out_BHLD.transpose(1, 2)
 
 
 class Attention(nn.Module):
@@ -136,7 +153,7 @@ class Attention(nn.Module):
         """(B, L, D)."""
         hidden_BLD = self.enter(hidden_BLD)
         q, k, v = (w(hidden_BLD).unflatten(-1, (-1, self.head_channels)) for w in (self.wq, self.wk, self.wv))
-        out_BLHD = self.core(rotated(q, tokens.positions), rotated(k, tokens.positions), v, tokens)
+        out_BLHD = self.core(rotated(q, tokens), rotated(k, tokens), v, tokens)
         return self.wo(out_BLHD.flatten(2))
 
 
@@ -287,12 +304,14 @@ def call(
     return body(*arguments)
 
 
-def rotated(heads_BLHD: torch.Tensor, positions_BL: torch.Tensor, base: float = 10_000.0) -> torch.Tensor:
+def rotated(heads_BLHD: torch.Tensor, tokens: Tokens, base: float = 10_000.0) -> torch.Tensor:
     """Rotary positions (Su et al. 2021): pairs (d, d + D/2) turned by position x base^(-2d/D)."""
     half = heads_BLHD.shape[-1] // 2
     type_ = torch.promote_types(heads_BLHD.dtype, torch.float32)
-    speed_D = base ** (-torch.arange(half, device=heads_BLHD.device, dtype=type_) / half)
-    angle_BL1D = (positions_BL[..., None].to(type_) * speed_D)[:, :, None]
+    if (half, type_) not in tokens.turns:
+        speed_D = base ** (-torch.arange(half, device=heads_BLHD.device, dtype=type_) / half)
+        angle_BL1D = (tokens.positions[..., None].to(type_) * speed_D)[:, :, None]
+        tokens.turns[half, type_] = angle_BL1D.cos(), angle_BL1D.sin()
+    cos, sin = tokens.turns[half, type_]
     first, second = heads_BLHD[..., :half].to(type_), heads_BLHD[..., half:].to(type_)
-    cos, sin = angle_BL1D.cos(), angle_BL1D.sin()
     return torch.cat([first * cos - second * sin, first * sin + second * cos], dim=-1).to(heads_BLHD.dtype)

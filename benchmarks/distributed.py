@@ -1,0 +1,130 @@
+"""This module's parallel layouts beside PyTorch's own, on one model, in one run: `python -m benchmarks.distributed`.
+
+Step time and memory beside DDP, fully_shard, DTensor and pipelining; weak scaling; bytes beside their formulas; zig-zag
+beside contiguous ring attention; bubbles beside closed formulas. `--device cuda`: what one GPU makes of the model instead.
+"""
+
+import dataclasses
+import statistics
+
+import torch
+
+from benchmarks.beside_torch import one_gpu
+from benchmarks.beside_torch.bubbles import Bubble
+from benchmarks.beside_torch.on_ranks import Plan, measure_all
+from benchmarks.beside_torch.ring import Ring
+from benchmarks.beside_torch.scaling import Scaling
+from benchmarks.beside_torch.traffic import Sent
+from benchmarks.beside_torch.workload import Beside, Case, Workload
+from benchmarks.claims import Claim, Result, run
+from contracts.errors import BadInput
+from distributed import launch
+
+RATIO = 1.05
+_SAME_LOSS = 1e-5
+_MEMORY_NOISE_MIB = 1.0
+"""Resident memory moves by as much between two runs of the same side."""
+
+_NO_GPU = ("tokens/s and MFU of a causal transformer in bf16 on one GPU, compiled and not, fused and eager attention: "
+           "this machine has no CUDA device (`--device cuda` where there is one)")  # fmt: skip
+
+
+def measure(quick: bool, device: str = "cpu") -> Result:
+    """Every axis beside its peer on 2 and 4 gloo ranks of one thread; with `device` "cuda", one GPU's speed alone."""
+    if device not in ("cpu", "cuda"):
+        raise BadInput(f"--device is {device!r}; it is cpu or cuda")
+    result = Result()
+    if device == "cuda":
+        _one_gpu(result, quick)
+        return result
+    work = Workload(layers=4, length=32) if quick else Workload()
+    plans = {
+        2: Plan(work, 3 if quick else 15, 3 if quick else 15, 256 if quick else 1024, 2 if quick else 8, 8,
+                64 if quick else 256, 2 if quick else 8),
+        4: Plan(work, 8, 0, 1024, 5, 0, 0, 0),
+    }  # fmt: skip
+    result.sizes = {"parameters": sum(p.numel() for p in work.model().parameters()), "threads_a_rank": 1,
+                    "plans": {str(ranks): dataclasses.asdict(plan) for ranks, plan in plans.items()}}  # fmt: skip
+    for ranks in (2,) if quick else (2, 4):
+        found = launch(measure_all, (plans[ranks],), ranks, timeout_s=120.0)[0]
+        for case, beside in found.cases:
+            result.claims += _beside_torch(case, beside, ranks)
+        result.claims += [claim for sent in found.sent for claim in _traffic(sent)]
+        result.claims += _ring(found.ring, ranks, plans[ranks].ring_tokens)
+        if found.scaling is not None:
+            result.claims.append(_scaling(found.scaling))
+        result.claims += [claim for bubble in found.bubbles for claim in _bubbles(bubble, plans[ranks])]
+    if not torch.cuda.is_available():
+        result.elsewhere.append(_NO_GPU)
+    return result
+
+
+def _beside_torch(case: Case, beside: Beside, ranks: int) -> list[Claim]:
+    if beside.apart > _SAME_LOSS:
+        raise RuntimeError(
+            f"{case.name} and {case.peer} are not the same training: first losses are {beside.apart:.1e} apart"
+        )
+    at = f"{case.name}, {ranks} ranks"
+    return [
+        Claim(f"step: {at}", statistics.median(beside.ours_s) * 1e3, "ms", case.peer,
+              statistics.median(beside.theirs_s) * 1e3),
+        Claim(f"step, median of pairs: {at}", beside.ratio, "times", case.peer, 1.0, f"at most {RATIO}", beside.ratio <= RATIO),
+        Claim(f"peak memory: {at}", beside.ours_mib, "MiB", case.peer, beside.theirs_mib, "no more",
+              beside.ours_mib <= beside.theirs_mib + _MEMORY_NOISE_MIB),
+    ]  # fmt: skip
+
+
+def _traffic(sent: Sent) -> list[Claim]:
+    pairs = {
+        axis: (sent.counted.get(axis, 0.0), sent.formula.get(axis, 0.0)) for axis in {**sent.counted, **sent.formula}
+    }
+    return [Claim(f"bytes a rank sends in a step, {axis} of {sent.layout}", counted, "bytes", "formula", formula, "equal",
+                  counted == formula) for axis, (counted, formula) in pairs.items()]  # fmt: skip
+
+
+def _ring(found: Ring, ranks: int, tokens: int) -> list[Claim]:
+    zigzag, contiguous = (max(found.work[name]) * ranks / sum(found.work[name]) for name in ("zig-zag", "contiguous"))
+    at = f"causal ring attention, {ranks} ranks"
+    return [
+        Claim(f"{at}: multiply-adds of the busiest rank, zig-zag", zigzag, "of the mean", "contiguous", contiguous, "even",
+              zigzag <= 1.001),
+        Claim(f"{at}, {tokens} tokens: step, zig-zag", found.seconds["zig-zag"] * 1e3, "ms", "contiguous",
+              found.seconds["contiguous"] * 1e3),
+    ]  # fmt: skip
+
+
+def _scaling(found: Scaling) -> Claim:
+    return Claim("weak scaling of dp_replicate, 1 to 2 ranks", 100 * found.together, "% of one rank's speed",
+                 "two processes that never speak (this machine's floor)", 100 * found.apart, "at least 85",
+                 found.together >= 0.85)  # fmt: skip
+
+
+def _bubbles(one: Bubble, plan: Plan) -> list[Claim]:
+    return [
+        Claim(f"bubble of {one.name}, 2 ranks, {plan.bubble_micro_batches} micro-batches", 100 * one.measured, "% of the step",
+              "closed formula at the measured mean times", 100 * one.closed, "within 5 points",
+              abs(one.measured - one.closed) <= 0.05),
+        Claim(f"bubble of {one.name}, recorded", 100 * one.measured, "% of the step",
+              "simulated at each stage's measured times", 100 * one.simulated),
+    ]  # fmt: skip
+
+
+def _one_gpu(result: Result, quick: bool) -> None:
+    if not torch.cuda.is_available():
+        result.not_measured.append(_NO_GPU)
+        return
+    work = dataclasses.replace(one_gpu.GPU, layers=2, samples=4) if quick else one_gpu.GPU
+    result.sizes = {"model": dataclasses.asdict(work), "device": torch.cuda.get_device_name()}
+    found = {(one.attention, one.compiled): one for one in one_gpu.speeds("cuda", work, 5 if quick else 20)}
+    for (attention, compiled), speed in found.items():
+        name = f"one GPU, bf16, {attention} attention, {'compiled' if compiled else 'not compiled'}"
+        result.claims.append(Claim(f"{name}: speed", speed.tokens_per_s, "tokens/s", "eager attention, not compiled",
+                                   found["eager", False].tokens_per_s))  # fmt: skip
+        if speed.mfu is None:
+            result.not_measured.append(f"MFU of {name}: the peak of {result.sizes['device']} is not known here")
+        else:
+            result.claims.append(Claim(f"{name}: MFU", 100 * speed.mfu, "% of the bf16 peak"))
+
+
+if __name__ == "__main__":
+    run("distributed", measure, {"device": "cpu (all but one GPU's speed) or cuda (that alone)"})
