@@ -21,7 +21,8 @@ from distributed.tensor_parallel import Enter, RowLinear, Total, VocabularyCross
 class ParallelStyle:
     """How the axes are used. `ulysses`: ranks of cp that swap tokens for heads, the rest is a ring. `ep`: neighbours inside
 
-    dp_shard x cp over which experts lie.
+    dp_shard x cp over which experts lie. `compute`: the type that the model computes in, where it is narrower than that of
+    the parameters, gradients and optimizer.
     """
 
     sequence_parallel: bool = True
@@ -30,6 +31,7 @@ class ParallelStyle:
     zero: int = 0
     recompute: str = "none"
     ep: int = 1
+    compute: torch.dtype | None = None
 
 
 @dataclass

@@ -11,7 +11,7 @@ from distributed.groups import Mesh
 from distributed.models.transformer import Stack, Tokens, through
 from distributed.parallelize import Parallelized, ParallelStyle
 from distributed.pipeline import run_forwards, run_pipeline, stage_layers, stages_of, sum_tied_gradients_
-from distributed.planner.schedules import build_schedule
+from distributed.planner.schedules import Op, build_schedule
 from distributed.sharded_data import ShardedData
 
 
@@ -46,16 +46,23 @@ class PipelinedTransformer:
     """Keeps this rank's stages of a model that every rank built and parallelized alike; parameters keep global names.
 
     `costs` of the layers in any unit decide the cut (equal when left out), those of the two ends beside them.
-    Gradients are summed once a step, so ZeRO 2 and 3 are refused: `LayoutError`.
+    Gradients of blocks are summed once a step or, under ZeRO 2 and 3, after each micro-batch's backward; those of the two
+    ends, which ZeRO 3 gathers for the whole step, once a step.
     """
 
     def __init__(self, parallel: Parallelized, mesh: Mesh, style: ParallelStyle, schedule: str = "1f1b", virtual: int = 1,
                  costs: Sequence[float] | None = None, ends: tuple[float, float] = (0.0, 0.0)):  # fmt: skip
-        refuse_zero(style.zero, mesh.layout.pp)
         self.parallel, self._mesh, self._group = parallel, mesh, mesh.group("pp")
         self._name, self._virtual = schedule, virtual
         model = parallel.model
-        path = build_schedule(schedule, self._group.size, self._group.size * 2, virtual).paths[0]
+        planned = build_schedule(schedule, self._group.size, self._group.size * 2, virtual)
+        if style.recompute == "selective" and any(
+            op.kind == "B" for order in planned.orders for slot in order for op in slot
+        ):
+            # What PyTorch's selective recompute keeps it lets go of in the first of the two parts.
+            raise LayoutError(f"recompute=selective does not go with {schedule}, whose backward comes in two parts; "
+                              "none and full do")  # fmt: skip
+        path = planned.paths[0]
         runs = stage_layers(costs or [1.0] * len(model.blocks), len(path), *ends)
         last = len(path) - 1
         self.stages = {
@@ -64,23 +71,25 @@ class PipelinedTransformer:
             if holder == self._group.index
         }
         tied = [name for name in model.first_parts if name in model.last_parts]
-        self._tied = [f"{part}.{name}" for part in tied for name, _ in getattr(model, part).named_parameters()]
+        shared = [f"{part}.{name}" for part in tied for name, _ in getattr(model, part).named_parameters()]
         self._holders = sorted({path[0], path[-1]})
         self._drop_what_others_hold(model, [number for stage in self.stages for number in runs[stage]], path)
-        units: dict[str, nn.Module] = {
-            f"blocks.{number}": model.blocks[number] for stage in self.stages for number in runs[stage]
-        }
+        self._units = {stage: [f"blocks.{number}" for number in runs[stage]] for stage in self.stages}
+        units = {name: model.get_submodule(name) for names in self._units.values() for name in names}
+        self._shared: list[str] = []
         if len(self._holders) > 1 and self._group.index in self._holders:
             # On its own: beside other parameters it would lie elsewhere in the first stage's flat buffer than in the last's,
             # be summed over data ranks in another order, and the copies would drift apart by the last bit.
             units.update({name: getattr(model, name) for name in tied})
-        self._held = dict(model.named_parameters())
-        placements = {name: place for name, place in parallel.placements.items() if name in self._held}
-        for name in self._tied:
+            self._shared = tied
+        held = {name for name, _ in model.named_parameters()}
+        placements = {name: place for name, place in parallel.placements.items() if name in held}
+        for name in shared:
             if name in placements and self._holders[0] != self._group.index:
                 # A tied copy is counted by its first holder alone.
                 placements[name] = placements[name].not_counted()
-        self.data = ShardedData(model, units, mesh, placements, style.zero)
+        self.data = ShardedData(model, units, mesh, placements, style.zero, compute=style.compute, ends=self._shared,
+                                runs=list(self._units.values()))  # fmt: skip
 
     def gradients(self, micro_batches: Sequence[Tokens], key: int) -> tuple[float, float]:
         """As `distributed.step.gradients`; every rank of the pipeline is given the same micro-batches."""
@@ -91,15 +100,15 @@ class PipelinedTransformer:
         divisor = tokens if tokens > 0 else 1.0
         schedule = build_schedule(self._name, self._group.size, len(parts), self._virtual)
         assert stages_of(schedule, self._group.index) == sorted(self.stages)
-        self.data.begin(last=False)
+        self.data.begin(last=False, by_hand=True)
+        self.data.gather_ends()
         result = run_pipeline(
             schedule, self.stages, [_Batch(part, key, divisor) for part in parts],
             lambda hidden, batch: self.parallel.model.loss_sum(hidden, batch.tokens) / divisor, self._group, device,
+            before=self._before, after=self._after,
         )  # fmt: skip
-        if len(self._holders) > 1:
-            mine = self._held if self._group.index in self._holders else {}
-            sum_tied_gradients_({name: (self._holders, mine.get(name)) for name in self._tied}, self._group)
         self.data.finish()
+        self._sum_tied()
         loss = torch.tensor(result.loss_sum, dtype=torch.float64, device=device)
         return self._mesh.data.all_reduce_(loss).item(), tokens
 
@@ -108,10 +117,28 @@ class PipelinedTransformer:
         """`end(blocks' output, micro-batch)` of each micro-batch, on the ranks of the last stage; no gradients."""
         parts = [self.parallel.part(batch) for batch in micro_batches]
         schedule = build_schedule(self._name, self._group.size, len(parts), self._virtual)
+        self.data.gather_ends()
         return run_forwards(
             schedule, self.stages, [_Batch(part, 0, 1.0) for part in parts],
             lambda hidden, batch: end(hidden, batch.tokens), self._group, self._mesh.rank.device,
         )  # fmt: skip
+
+    def _before(self, op: Op) -> None:
+        if op.kind == "W":
+            # The weights' part may run a recomputed forward, which no hook of the blocks announces.
+            self.data.gather(self._units[op.stage])
+
+    def _after(self, op: Op) -> None:
+        if op.kind in "DW":
+            self.data.collect(self._units[op.stage])
+        if op.kind != "F":
+            self.data.free(self._units[op.stage])
+
+    def _sum_tied(self) -> None:
+        """Both holders' gradients, or their shards of them, which lie alike in both."""
+        parameters = [(f"{part}.{number}", parameter) for part in self._shared
+                      for number, parameter in enumerate(self.data.parameters_of(part))]  # fmt: skip
+        sum_tied_gradients_({name: (self._holders, parameter) for name, parameter in parameters}, self._group)
 
     def _drop_what_others_hold(self, model: Stack, mine: Sequence[int], path: Sequence[int]) -> None:
         for number in range(len(model.blocks)):
@@ -123,9 +150,3 @@ class PipelinedTransformer:
         }
         for name in {*model.first_parts, *model.last_parts} - kept:
             setattr(model, name, nn.Identity())
-
-
-def refuse_zero(zero: int, pp: int) -> None:
-    """`LayoutError` for what ZeRO cannot do with a pipeline."""
-    if zero > 1 and pp > 1:
-        raise LayoutError(f"zero={zero} with pp={pp} is not built; zero 0 and 1 are")

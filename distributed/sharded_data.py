@@ -1,64 +1,22 @@
 """Data parallelism over sharded states: ZeRO 0 to 3 and hybrid shard, a flat buffer per unit (block) of the model.
 
 ZeRO 0 keeps all states on every rank and sums gradients over the data ranks. 1 shards the optimizer's states, 2 gradients
-too, 3 parameters too: gathered before a unit's forward and again before its backward, freed after each. Shards lie over
-`dp_shard` x `cp`; over `dp_replicate` there are copies (hybrid shard), and gradient shards are summed across them.
-Rajbhandari et al. 2020, ZeRO.
+too, 3 parameters too: gathered before a unit's forward and again before its backward, the next unit's while this one
+computes, and freed after each. Shards lie over `dp_shard` x `cp`; over `dp_replicate` there are copies (hybrid shard), and
+gradient shards are summed across them. Rajbhandari et al. 2020, ZeRO.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import nn
 
-from distributed.groups import Group, Mesh, Pending
+from distributed.exchange import alone
+from distributed.flat_unit import FlatUnit, Held, in_a_row
+from distributed.groups import Group, Mesh
 from distributed.placement import Placement
 
-
-@dataclass
-class _Unit:
-    """Parameters that are exchanged together. `whole` is the flat buffer that they are views of, padded to the shards."""
-
-    names: list[str]
-    parameters: list[nn.Parameter]
-    placements: list[Placement]
-    whole: torch.Tensor
-    shard: nn.Parameter
-    zero: int
-    copies: tuple[Group, ...]
-    ready: int = 0
-    launched: bool = False
-    pending: list[Pending] = field(default_factory=list)
-    gathered: bool = True
-
-    def offsets(self) -> Iterable[tuple[int, int]]:
-        first = 0
-        for parameter in self.parameters:
-            yield first, first + parameter.numel()
-            first += parameter.numel()
-
-
-@dataclass(frozen=True)
-class Held:
-    """One parameter's entries on this rank: those from `low` to `high` of its flattened local slice, of shape `shape`, are
-
-    entries of `owner` (the parameter, or its unit's shard) from `offset` on. `counted`: no other rank counts them.
-    """
-
-    name: str
-    placement: Placement
-    shape: torch.Size
-    owner: nn.Parameter
-    offset: int
-    low: int
-    high: int
-    counted: bool
-
-    @property
-    def whole_shape(self) -> tuple[int, ...]:
-        """The shape of the whole parameter, of which the slice is a part."""
-        return tuple(self.placement.whole if dim == self.placement.dim else size for dim, size in enumerate(self.shape))
+FORWARD, BACKWARD = 0, 1
 
 
 class ShardedData:
@@ -66,38 +24,81 @@ class ShardedData:
 
     A step: `begin(last)` before each micro-batch's forward and backward, `finish()` after the last one, then the
     optimizer's step on `parameters()`, then `after_step()`. Gradients are sums over the data ranks: divide the loss, not
-    the gradient.
+    the gradient. A pipeline, whose micro-batches overlap, begins once with `by_hand` and calls `collect`.
     """
 
     def __init__(self, model: nn.Module, units: Mapping[str, nn.Module], mesh: Mesh, placements: Mapping[str, Placement],
-                 zero: int = 0):  # fmt: skip
+                 zero: int = 0, *, compute: torch.dtype | None = None, ends: Sequence[str] = (),
+                 runs: Sequence[Sequence[str]] | None = None):  # fmt: skip
         """`units`: modules by name that return a tuple of tensors and whose parameters go together; the rest of `model` is
-        one unit, gathered for the whole of a micro-batch."""
+        one unit, gathered for the whole of a micro-batch. So are those named in `ends`, each a unit of its own. `runs`:
+        names of units that are used one after the other (by default all of them).
+
+        `compute`: the model computes in this type, bfloat16 say; gradients add up, are reduced and update the parameters in
+        the type that they have now.
+        """
         if zero not in (0, 1, 2, 3):
             raise ValueError(f"zero is {zero}, not 0, 1, 2 or 3")
-        self._mesh, self._zero = mesh, zero
+        self._mesh, self._zero, self._compute = mesh, zero, compute
         self._shards: Group = mesh.group("dp_shard", "cp")
-        self._last = True
+        self._last, self._by_hand = True, False
         named = dict(model.named_parameters())
         taken: set[str] = set()
-        self._units: list[_Unit] = []
+        self._units: list[FlatUnit] = []
+        self._by_name: dict[str, list[FlatUnit]] = {}
         for prefix, module in units.items():
             inside = [name for name in named if name.startswith(f"{prefix}.")]
             taken.update(inside)
-            for unit in self._add(inside, named, placements):
-                self._free_between_uses(module, unit)
-        for unit in self._add([name for name in named if name not in taken], named, placements):
-            model.register_forward_pre_hook(lambda *_, unit=unit: self._gather(unit))
+            self._by_name[prefix] = self._add(inside, named, placements)
+            if prefix not in ends:
+                for unit in self._freed(prefix):
+                    self._free_between_uses(module, unit)
+        rest = self._add([name for name in named if name not in taken], named, placements)
+        self._ends = [*rest, *(unit for prefix in ends for unit in self._by_name[prefix])]
+        for unit in self._ends:
+            if unit.zero == 3:
+                model.register_forward_pre_hook(lambda *_, unit=unit: unit.gather())
+        for run in [list(units)] if runs is None else runs:
+            in_a_row([unit for prefix in run if prefix not in ends for unit in self._freed(prefix)])
 
     def parameters(self) -> list[nn.Parameter]:
         """What the optimizer updates: the parameters, or this rank's flat shards of them."""
         return [parameter for unit in self._units for parameter in ([unit.shard] if unit.zero else unit.parameters)]
 
-    def begin(self, last: bool) -> None:
+    def parameters_of(self, prefix: str) -> list[nn.Parameter]:
+        """Those of the units of one name."""
+        return [p for unit in self._by_name[prefix] for p in ([unit.shard] if unit.zero else unit.parameters)]
+
+    def begin(self, last: bool, by_hand: bool = False) -> None:
         """Before a micro-batch. Only the `last` one's backward sends, unless gradients are sharded (ZeRO 2 and 3)."""
-        self._last = last
+        self._last, self._by_hand = last, by_hand
         for unit in self._units:
             unit.ready, unit.launched = 0, False
+
+    def collect(self, prefixes: Iterable[str]) -> None:
+        """By hand, after a micro-batch's backward through the units of these names: takes their gradients in."""
+        for unit in (unit for prefix in prefixes for unit in self._by_name[prefix]):
+            if unit.narrow:
+                unit.gradients()
+            if unit.zero >= 2 and unit not in self._ends and unit.has_gradients():
+                self._launch(unit)
+
+    def gather(self, prefixes: Iterable[str]) -> None:
+        """By hand: the parameters of these units, for a computation that no hook announces (ZeRO 3)."""
+        for prefix in prefixes:
+            for unit in self._freed(prefix):
+                unit.gather()
+
+    def free(self, prefixes: Iterable[str]) -> None:
+        """By hand: lets go of them again."""
+        for prefix in prefixes:
+            for unit in self._freed(prefix):
+                unit.free()
+
+    def gather_ends(self) -> None:
+        """By hand: the parameters of what is not freed between uses, until `finish`."""
+        for unit in self._ends:
+            unit.gather()
 
     def finish(self) -> None:
         """Waits until every gradient is there: `.grad` of `parameters()` is the sum over all data ranks."""
@@ -106,13 +107,17 @@ class ShardedData:
                 self._launch(unit)
             self._settle(unit)
             if unit.zero == 3:
-                self._free(unit)
+                unit.free()
 
     def after_step(self) -> None:
-        """After the optimizer: gives everyone the new parameters (ZeRO 1 and 2; ZeRO 3 gathers when it needs them)."""
+        """After the optimizer, or whatever else changed `parameters()`: gives everyone the new ones (ZeRO 1 and 2; ZeRO 3
+        gathers when it needs them)."""
         late = [unit for unit in self._units if unit.zero in (1, 2)]
-        for pending in [self._shards.start_all_gather(unit.shard.data, unit.whole) for unit in late]:
+        for pending in [u.shards.start_all_gather(u.shard.data.to(u.whole.dtype), u.whole) for u in late]:
             pending.wait()
+        for unit in self._units:
+            if unit.zero == 3:
+                unit.free()
         self.drop_gradients()
 
     def drop_gradients(self) -> None:
@@ -122,17 +127,7 @@ class ShardedData:
 
     def held(self) -> Iterable[Held]:
         """What of which parameter this rank's `parameters()` hold, by global name."""
-        for unit in self._units:
-            first = not any(group.index > 0 for group in unit.copies)
-            begin, stop = self._range(unit) if unit.zero else (0, unit.whole.numel())
-            for name, parameter, place, (start, end) in zip(
-                unit.names, unit.parameters, unit.placements, unit.offsets()
-            ):
-                low, high = max(start, begin), min(end, stop)
-                if low < high:
-                    owner, offset = (unit.shard, low - begin) if unit.zero else (parameter, 0)
-                    yield Held(name, place, parameter.shape, owner, offset, low - start, high - start,
-                               first and place.counted)  # fmt: skip
+        return (held for unit in self._units for held in unit.held())
 
     def counted(self) -> Iterable[torch.Tensor]:
         """Pieces of the gradients that this rank counts: over all ranks, every entry of the model once."""
@@ -146,10 +141,10 @@ class ShardedData:
         for unit in self._units:
             if unit.zero:
                 local = unit.shard.grad if gradients else unit.shard.data
-                flat = self._shards.all_gather(torch.zeros_like(unit.shard) if local is None else local)
+                flat = unit.shards.all_gather(torch.zeros_like(unit.shard) if local is None else local)
             else:
                 pieces = [p.grad if gradients else p.data for p in unit.parameters]
-                flat = torch.cat([torch.zeros(p.numel()) if g is None else g.reshape(-1)
+                flat = torch.cat([torch.zeros_like(p).reshape(-1) if g is None else g.reshape(-1)
                                   for p, g in zip(unit.parameters, pieces)])  # fmt: skip
             for name, parameter, (start, end) in zip(unit.names, unit.parameters, unit.offsets()):
                 found[name] = flat[start:end].view(parameter.shape).clone()
@@ -157,17 +152,12 @@ class ShardedData:
 
     def bytes_held(self) -> dict[str, int]:
         """Bytes of parameters, gradients and shards that this rank holds now."""
-        size = self._units[0].whole.element_size()
-        return {
-            "parameters": sum(unit.whole.untyped_storage().nbytes() for unit in self._units),
-            "gradients": size * sum(p.numel() for unit in self._units for p in (*unit.parameters, unit.shard)
-                                    if p.grad is not None),
-            "shards": size * sum(unit.shard.numel() for unit in self._units if unit.zero),
-        }  # fmt: skip
+        held = [unit.bytes_held() for unit in self._units]
+        return {what: sum(one[what] for one in held) for what in held[0]}
 
     def _add(self, names: list[str], named: Mapping[str, nn.Parameter], placements: Mapping[str, Placement]
-             ) -> list[_Unit]:  # fmt: skip
-        """Makes a unit of `names`, and one of the experts among them; returns those that are freed between uses."""
+             ) -> list[FlatUnit]:  # fmt: skip
+        """Makes a unit of `names`, and one of the experts among them."""
         experts = [name for name in names if placements[name].copies is not None]
         ordinary = [name for name in names if name not in experts]
         made = []
@@ -180,58 +170,61 @@ class ShardedData:
             copies = (self._mesh.group("dp_replicate") if self._zero else self._mesh.data,)
             made.append(self._unit(ordinary, named, placements, self._zero, copies))
         self._units.extend(made)
-        freed = [unit for unit in made if unit.zero == 3]
-        for unit in freed:
-            self._free(unit)
-        return freed
+        for unit in made:
+            if unit.zero == 3:
+                unit.free()
+        return made
 
     def _unit(self, names: list[str], named: Mapping[str, nn.Parameter], placements: Mapping[str, Placement], zero: int,
-              copies: tuple[Group, ...]) -> _Unit:  # fmt: skip
-        parameters = [named[name] for name in names]
-        flat = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
-        whole = nn.functional.pad(flat, (0, -flat.numel() % self._shards.size if zero else 0))
-        shard = nn.Parameter(whole.chunk(self._shards.size)[self._shards.index].clone() if zero else whole[:0])
-        unit = _Unit(names, parameters, [placements[name] for name in names], whole, shard, zero, copies)
-        for parameter, (start, end) in zip(parameters, unit.offsets()):
-            parameter.data = whole[start:end].view(parameter.shape)
-            parameter.register_post_accumulate_grad_hook(lambda _, unit=unit: self._one_ready(unit))
+              copies: tuple[Group, ...]) -> FlatUnit:  # fmt: skip
+        shards = self._shards if zero else alone()
+        if self._compute is not None:
+            # Whole on every rank, but the optimizer has the wide type: a shard over this rank alone.
+            zero = max(zero, 1)
+        unit = FlatUnit.of(names, [named[name] for name in names], [placements[name] for name in names], zero, shards, copies,
+                           self._compute)  # fmt: skip
+        for parameter in unit.parameters:
+            parameter.register_post_accumulate_grad_hook(lambda p, unit=unit: self._one_ready(unit, p))
         return unit
 
-    def _range(self, unit: _Unit) -> tuple[int, int]:
-        size = unit.shard.numel()
-        return self._shards.index * size, (self._shards.index + 1) * size
+    def _freed(self, prefix: str) -> list[FlatUnit]:
+        return [unit for unit in self._by_name[prefix] if unit.zero == 3]
 
-    def _one_ready(self, unit: _Unit) -> None:
+    def _one_ready(self, unit: FlatUnit, parameter: nn.Parameter) -> None:
+        if unit.narrow:
+            unit.absorb(parameter)
         unit.ready += 1
-        if unit.ready == len(unit.parameters) and (self._last or unit.zero >= 2):
+        if not self._by_hand and unit.ready == len(unit.parameters) and (self._last or unit.zero >= 2):
             self._launch(unit)
 
-    def _launch(self, unit: _Unit) -> None:
+    def _launch(self, unit: FlatUnit) -> None:
         """Starts a unit's reduction while the backward goes on with the units before it."""
         unit.launched = True
         self._sum_partial(unit)
-        pieces = [torch.zeros_like(p) if p.grad is None else p.grad for p in unit.parameters]
-        flat = torch.cat([piece.reshape(-1) for piece in pieces])
-        if not unit.zero:
+        flat = unit.flat_gradient()
+        if unit.zero:
+            for parameter in unit.parameters:
+                parameter.grad = None
+            self._settle(unit)
+        if unit.zero and unit.shards.size > 1:
+            unit.pending.append(unit.shards.start_reduce_scatter(flat))
+        else:
             for group in unit.copies[:-1]:
                 group.all_reduce_(flat)
             unit.pending.append(unit.copies[-1].start_all_reduce_(flat))
-            return
-        for parameter in unit.parameters:
-            parameter.grad = None
-        self._settle(unit)
-        flat = nn.functional.pad(flat, (0, unit.whole.numel() - flat.numel()))
-        unit.pending.append(self._shards.start_reduce_scatter(flat))
         if unit.zero == 3:
-            self._free(unit)
+            unit.free()
 
-    def _sum_partial(self, unit: _Unit) -> None:
+    def _sum_partial(self, unit: FlatUnit) -> None:
         groups = {p.summed_over.name: p.summed_over for p in unit.placements if p.summed_over is not None}
+        if not groups:
+            return
+        found = unit.gradients()
         for group in groups.values():
             gradients = [
-                parameter.grad
-                for parameter, placement in zip(unit.parameters, unit.placements)
-                if placement.summed_over is group and parameter.grad is not None
+                gradient
+                for gradient, placement in zip(found, unit.placements)
+                if placement.summed_over is group and gradient is not None
             ]
             if not gradients:
                 continue
@@ -239,35 +232,32 @@ class ShardedData:
             for gradient, piece in zip(gradients, flat.split([gradient.numel() for gradient in gradients])):
                 gradient.copy_(piece.view_as(gradient))
 
-    def _settle(self, unit: _Unit) -> None:
+    def _settle(self, unit: FlatUnit) -> None:
         """Takes in what is under way: into `.grad` of the parameters, or added to the shard's."""
         for pending in unit.pending:
             flat = pending.wait()
             if unit.zero:
-                for group in unit.copies:
-                    flat = group.all_reduce_(flat)
+                if unit.shards.size > 1:
+                    for group in unit.copies:
+                        flat = group.all_reduce_(flat)
                 unit.shard.grad = flat if unit.shard.grad is None else unit.shard.grad + flat
             else:
                 for parameter, (start, end) in zip(unit.parameters, unit.offsets()):
                     parameter.grad = flat[start:end].view(parameter.shape)
         unit.pending.clear()
 
-    def _free_between_uses(self, module: nn.Module, unit: _Unit) -> None:
+    def _free_between_uses(self, module: nn.Module, unit: FlatUnit) -> None:
+        def use(direction: int) -> None:
+            unit.gather()
+            following = unit.neighbours[direction]
+            if following is not None:
+                following.start_gather()
+
         def after(_: nn.Module, __: object, outputs: tuple[torch.Tensor, ...]) -> None:
-            self._free(unit)
+            unit.free()
             for output in outputs:
                 if output.requires_grad:
-                    output.register_hook(lambda _: self._gather(unit))
+                    output.register_hook(lambda _: use(BACKWARD))
 
-        module.register_forward_pre_hook(lambda *_: self._gather(unit))
+        module.register_forward_pre_hook(lambda *_: use(FORWARD))
         module.register_forward_hook(after)
-
-    def _gather(self, unit: _Unit) -> None:
-        if not unit.gathered:
-            unit.whole.untyped_storage().resize_(unit.whole.numel() * unit.whole.element_size())
-            self._shards.start_all_gather(unit.shard.data, unit.whole).wait()
-            unit.gathered = True
-
-    def _free(self, unit: _Unit) -> None:
-        unit.whole.untyped_storage().resize_(0)
-        unit.gathered = False

@@ -44,7 +44,7 @@ class StackWork:
             self.data = self._piped.data
         else:
             units = {f"blocks.{number}": block for number, block in enumerate(model.blocks)}
-            self.data = ShardedData(model, units, mesh, self._parallel.placements, style.zero)
+            self.data = ShardedData(model, units, mesh, self._parallel.placements, style.zero, compute=style.compute)
         self._rank = data_rank(mesh)
         self._in_parts = style.sequence_parallel and mesh.layout.tp > 1
         self._layers = {name: part for name, part in model.named_modules() if isinstance(part, ExpertLayer)}

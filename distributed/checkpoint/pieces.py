@@ -13,7 +13,7 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata, MetadataIndex, TensorProperties
 from torch.distributed.checkpoint.planner import TensorWriteData, WriteItem, WriteItemType
 
-from distributed.sharded_data import Held
+from distributed.flat_unit import Held
 
 
 def blocks_of_run(shape: Sequence[int], low: int, high: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
@@ -62,8 +62,14 @@ class Pieces:
         parts, done = [], 0
         for offsets, sizes in blocks_of_run(held.shape, held.low, held.high):
             size = math.prod(sizes)
-            parts.append((tuple(map(sum, zip(offsets, shift))), run[done : done + size].view(sizes)))
+            block = run[done : done + size].view(sizes)
             done += size
+            at = tuple(map(sum, zip(offsets, shift)))
+            if place.dim is not None:
+                # The last rank's slice may end in rows that fill it up and belong to nobody.
+                block = block.narrow(place.dim, 0, max(0, min(sizes[place.dim], place.whole - at[place.dim])))
+            if block.numel():
+                parts.append((at, block))
         return cls(held.whole_shape, parts, held.counted)
 
     def size(self) -> torch.Size:

@@ -22,8 +22,9 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 from distributed.checkpoint.pieces import LoadPlanner, Pieces, SavePlanner
 from distributed.errors import LayoutError
+from distributed.flat_unit import Held
 from distributed.groups import Mesh
-from distributed.sharded_data import Held, ShardedData
+from distributed.sharded_data import ShardedData
 
 Beside = Mapping[str, Mapping[nn.Parameter, torch.Tensor]]
 """Further tensors by their name and the parameter (of `ShardedData.parameters()`) beside which they lie, such as averages."""

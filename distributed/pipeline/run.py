@@ -2,7 +2,7 @@
 
 import functools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,8 @@ from distributed.pipeline.split import stages_of
 from distributed.pipeline.stage import Loss, StageWork
 from distributed.planner.schedules import Op, Schedule
 from distributed.planner.simulate import Event, StageCost, Timeline, simulate
+
+Look = Callable[[Op], None]
 
 
 @dataclass(frozen=True)
@@ -44,13 +46,15 @@ class PipelineResult:
 
 
 def run_pipeline(schedule: Schedule, stages: Mapping[int, nn.Module], batches: Sequence[Any], loss: Loss, group: Group,
-                 device: torch.device | None = None, shape_of: ShapeOf | None = None) -> PipelineResult:  # fmt: skip
+                 device: torch.device | None = None, shape_of: ShapeOf | None = None, before: Look | None = None,
+                 after: Look | None = None) -> PipelineResult:  # fmt: skip
     """Forward and backward of all `batches` (micro-batches, of any sizes); gradients of the loss *sum* gather in `.grad`.
 
     `stages` are this rank's modules by stage number (`stages_of`), called as `module(activation, batch)`; every rank
     has all batches, whose ids, masks and labels stages take what they need from. Divide gradients by the global weight
     afterwards, never by the number of micro-batches. `shape_of`, where shapes between stages are known, saves a header a
-    message. `LayoutError` when the schedule does not suit.
+    message. `before` and `after` are told of each operation, on this rank, as it begins and has ended. `LayoutError` when
+    the schedule does not suit.
     """
     _check(schedule, stages, batches, group)
     last = len(schedule.paths[0]) - 1
@@ -66,7 +70,11 @@ def run_pipeline(schedule: Schedule, stages: Mapping[int, nn.Module], batches: S
             if key is not None:
                 given = mail.take(key, op.stage - 1 if op.kind == "F" else op.stage + 1)
             start = time.perf_counter() - begun
+            if before is not None:
+                before(op)
             handed = _carry_out(op, work[op.stage], given, batches[op.micro])
+            if after is not None:
+                after(op)
             _synchronize(device)
             events.append(Event(group.index, start, time.perf_counter() - begun, (op,)))
             sent = produced(op, last)

@@ -139,7 +139,7 @@ def in_place(parallel: Parallelized, mesh: Mesh, case: Case):
 
 def sharded(parallel: Parallelized, mesh: Mesh, case: Case) -> ShardedData:
     units = {f"blocks.{number}": block for number, block in enumerate(parallel.model.blocks)}
-    return ShardedData(parallel.model, units, mesh, parallel.placements, case.style.zero)
+    return ShardedData(parallel.model, units, mesh, parallel.placements, case.style.zero, compute=case.style.compute)
 
 
 def merged(records: list[Record]) -> Record:

@@ -10,9 +10,11 @@ import torch
 
 from distributed import LayoutError, ParallelLayout, Rank, RankFailed
 from distributed.checkpoint import load_checkpoint, save_checkpoint, store
-from distributed.checkpoint.pieces import blocks_of_run
-from distributed.groups import Mesh
+from distributed.checkpoint.pieces import Pieces, blocks_of_run
+from distributed.flat_unit import Held
+from distributed.groups import Group, Mesh
 from distributed.parallelize import ParallelStyle, parallelize
+from distributed.placement import Placement
 from distributed.step import global_norm
 from tests.distributed import parity
 from tests.distributed.parity import CLIP, SEQUENCE, SIZES, Case, Record, distance, merged, reference
@@ -193,3 +195,12 @@ def test_blocks_of_a_run_hold_its_entries_once_and_in_order(shape: tuple[int, ..
                     block = block.narrow(dim, offset, size)
                 found += block.flatten().tolist()
             assert found == list(range(low, high))
+
+
+def test_rows_that_only_fill_up_the_last_ranks_slice_are_not_kept():
+    weight = torch.nn.Parameter(torch.arange(12.0).view(4, 3))
+    place = Placement(dim=0, start=4, whole=7, over=Group("tp", (0, 1), 1))
+    for low, high in ((0, 12), (5, 12), (9, 12)):
+        pieces = Pieces.of(Held("table", place, weight.shape, weight, low, low, high, True), weight)
+        kept = [entry for _, block in pieces.parts for entry in block.flatten().tolist()]
+        assert pieces.size() == (7, 3) and kept == [float(entry) for entry in range(low, min(high, 9))]

@@ -107,10 +107,18 @@ def test_each_zero_stage_holds_what_it_says():
     held = {}
     for zero in (0, 1, 2, 3):
         case = Case(ParallelLayout(dp_shard=2), ParallelStyle(zero=zero), micro_batches=1)
-        _, held[zero], inside = pool().run(one_step, (case,), 2)[0]
+        held[zero] = pool().run(one_step, (case,), 2)[0][1]
     whole = _parameters()
     assert [held[zero]["parameters"] for zero in (0, 1, 2, 3)] == [whole, whole, whole, 0]
     assert [held[zero]["gradients"] for zero in (0, 1, 2, 3)] == [whole, whole // 2, whole // 2, whole // 2]
     assert [held[zero]["shards"] for zero in (0, 1, 2, 3)] == [0, whole // 2, whole // 2, whole // 2]
-    block = _parameters(3) - _parameters(2)
-    assert inside == [whole - block] * 2, "inside a block the other block's parameters are not there"
+
+
+def test_zero_3_gathers_one_block_ahead_and_frees_the_one_before():
+    case = Case(
+        ParallelLayout(dp_shard=2), ParallelStyle(zero=3), dataclasses.replace(SIZES, layers=3), micro_batches=1
+    )
+    inside = pool().run(one_step, (case,), 2)[0][2]
+    block = _parameters(4) - _parameters(3)
+    ends = _parameters(3) - 3 * block
+    assert inside == [ends + 2 * block, ends + 2 * block, ends + block]

@@ -6,7 +6,7 @@ import functools
 import numpy as np
 import pytest
 
-from distributed import ParallelLayout
+from distributed import ParallelLayout, RankFailed
 from distributed.models.transformer import TransformerSizes
 from distributed.parallelize import ParallelStyle
 from tests.distributed.parity import CLIP, SIZES, Case, Record, distance, merged, reference, train_under
@@ -66,6 +66,10 @@ PAIRS = [
     _case("cp=2,tp=2", UNTIED, ulysses=2, zigzag=False),
     _piped("pp=2,dp_replicate=2", "1f1b"),
     _piped("pp=2,dp_shard=2", "zb-h1", zero=1),
+    _piped("pp=2,dp_shard=2", "1f1b", zero=2),
+    _piped("pp=2,dp_shard=2", "1f1b", zero=3, recompute="full"),
+    _piped("pp=2,dp_shard=2", "zb-h1", zero=3),
+    _piped("pp=2,dp_shard=2", "zb-v", FOUR_LAYERS, zero=3, recompute="full"),
     _piped("pp=2,cp=2", "zb-h1"),
     _piped("pp=2,tp=2", "zb-h1"),
     _case("dp_replicate=2,dp_shard=2", SPARSE, ep=2),
@@ -93,6 +97,10 @@ TRIPLES = [
     _piped("pp=2,dp_replicate=2,tp=2", "1f1b"),
     _piped("pp=2,dp_shard=2,cp=2", "zb-v", FOUR_LAYERS, zero=1),
     _piped("pp=2,dp_shard=2,tp=2", "zb-h1", zero=1),
+    _piped("pp=2,dp_shard=2,tp=2", "interleaved", FOUR_LAYERS, virtual=2, zero=3),
+    _piped("pp=2,dp_replicate=2,dp_shard=2", "zb-h1", UNTIED, zero=2),
+    _piped("pp=2,dp_shard=2,cp=2", "zb-v", FOUR_LAYERS, zero=3),
+    _piped("pp=2,dp_shard=2,tp=2", "1f1b", SPARSE, ep=2, zero=3),
     _piped("pp=2,cp=2,tp=2", "1f1b", UNTIED, recompute="full"),
     _piped("pp=2,dp_replicate=2,dp_shard=2", "1f1b", zero=1),
     _piped("pp=2,dp_replicate=2,dp_shard=2", "1f1b", SPARSE, ep=2),
@@ -141,6 +149,13 @@ def test_four_ranks_of_one_axis_train_as_one_process(case: Case):
 @pytest.mark.parametrize("case", TRIPLES, ids=lambda case: case.name)
 def test_three_axes_train_as_one_process(case: Case):
     _holds(case)
+
+
+def test_selective_recompute_under_a_split_backward_is_refused_with_a_sentence():
+    with pytest.raises(
+        RankFailed, match="recompute=selective does not go with zb-h1, whose backward comes in two parts"
+    ):
+        pool().run(train_under, (_piped("pp=2", "zb-h1", recompute="selective"),), 2)
 
 
 @pytest.mark.parametrize("pieces", [1, 4])
