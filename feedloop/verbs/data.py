@@ -1,5 +1,6 @@
 """Verbs that make and prepare logs: simulate, features, samples."""
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -10,34 +11,54 @@ from feedloop.log import bring_log
 
 
 @click.command("simulate")
-@click.option("--users", type=int, default=2000, show_default=True, help="People in the environment.")
-@click.option("--days", type=int, default=28, show_default=True, help="Days of log.")
+@click.option("--users", type=int, default=None, help="People in the environment. [default: 2000, or as --like]")
+@click.option("--days", type=int, default=None, help="Days of log. [default: 28, or as --like]")
 @click.option("--seed", type=int, default=7, show_default=True, help="The same seed gives the same bytes.")
 @click.option("--policy", metavar="NAME[:EPSILON|:pl=TEMPERATURE]", default=None,
               help="Who fills the feeds: chronological, popularity, random, ties or bait; alone, epsilon-greedy, or "
                    "Plackett-Luce. [default: chronological:0.6]")  # fmt: skip
+@click.option("--like", metavar="LAKE", type=click.Path(path_type=Path), default=None,
+              help="A workspace or lake to whose log the environment is fitted first; reports/likeness then holds the two "
+                   "side by side.")  # fmt: skip
 @verb
-def simulate_verb(workspace: Workspace, policy: str | None, **options: int) -> dict[str, Any]:
+def simulate_verb(workspace: Workspace, policy: str | None, like: Path | None, **options: int | None) -> dict[str, Any]:
     """Lets the behaviour environment write a log into the lake."""
     from simulator.environment import EnvironmentSettings, simulate
     from simulator.environment.policies import policy_settings
 
-    settings = EnvironmentSettings(**options, **(policy_settings(policy) if policy else {}))
+    given = {name: value for name, value in options.items() if value is not None}
+    given |= policy_settings(policy) if policy else {}
+    if like is not None:
+        return _simulate_like(workspace, like, given)
+    settings = EnvironmentSettings(**given)
     settings.check()
     with exclusive(workspace):
         return bring_log(workspace, lambda staging: simulate(staging, settings))
 
 
+def _simulate_like(workspace: Workspace, like: Path, given: dict[str, Any]) -> dict[str, Any]:
+    from simulator.likeness import imitate, open_log, print_marginals, write_report
+
+    log = open_log(like, workspace, given)
+    with exclusive(workspace):
+        report = bring_log(workspace, lambda staging: imitate(staging, log, given))
+        artifact = write_report(workspace, report)
+    print_marginals(report)
+    return {"report": str(workspace.reports / "likeness" / "likeness.html"), "version": artifact.version, **report}
+
+
 @click.command("features")
 @verb
 def features_verb(workspace: Workspace) -> dict[str, Any]:
-    """Spark: counter states for replay and publish."""
+    """Spark: counter states for replay and publish, from the days of the log that are as they should be."""
+    from pipelines.expectations import keep_out_broken_days
     from pipelines.features import build_states
     from pipelines.spark import session
 
     workspace.dataset()
     with exclusive(workspace):
-        return build_states(workspace, session())
+        kept_out = keep_out_broken_days(workspace, session())["kept_out"]
+        return build_states(workspace, session()) | {"kept_out": kept_out}
 
 
 @click.command("samples")

@@ -1,0 +1,100 @@
+"""What a fit finds: a value with its 95% interval, or a sentence that says why there is none."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+from scipy import special, stats
+
+LEVEL = 0.95
+Z = float(special.ndtri((1 + LEVEL) / 2))
+GROUPS = 20
+"""Groups of viewers that a jackknife leaves out in turn."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One fitted quantity. `setting`: the environment's setting that takes the value, with its place in a tuple."""
+
+    value: float
+    low: float
+    high: float
+    unit: str
+    setting: str = ""
+    place: int | None = None
+
+    @classmethod
+    def around(cls, value: float, reach: float, unit: str, setting: str = "", place: int | None = None) -> "Estimate":
+        """With limits `reach` below and above."""
+        return cls(float(value), float(value - reach), float(value + reach), unit, setting, place)
+
+    def exp(self, unit: str) -> "Estimate":
+        """Of what this is the logarithm of."""
+        value, low, high = np.exp([self.value, self.low, self.high]).tolist()
+        return Estimate(value, low, high, unit, self.setting, self.place)
+
+
+@dataclass
+class Fit:
+    """Name -> estimate, in the order in which they were found; what was not fitted, and why; how each part was done."""
+
+    estimates: dict[str, Estimate] = field(default_factory=dict)
+    not_fitted: dict[str, str] = field(default_factory=dict)
+    methods: dict[str, str] = field(default_factory=dict)
+
+    def as_dict(self) -> dict:
+        """For JSON."""
+        return {"estimates": {name: asdict(one) for name, one in self.estimates.items()},
+                "not_fitted": self.not_fitted, "methods": self.methods}  # fmt: skip
+
+
+def share(count: int, total: int, unit: str, setting: str = "", place: int | None = None) -> Estimate:
+    """A share of independent draws with its Wilson interval."""
+    found = stats.binomtest(int(count), int(total)).proportion_ci(LEVEL, "wilson")
+    return Estimate(count / total, float(found.low), float(found.high), unit, setting, place)
+
+
+def on_log_scale(log_value: float, error: float, unit: str, setting: str = "", place: int | None = None) -> Estimate:
+    """exp of a value whose logarithm has the standard error `error`."""
+    return Estimate.around(log_value, Z * error, unit, setting, place).exp(unit)
+
+
+def among_worlds(value_R: np.ndarray, unit: str, setting: str = "", place: int | None = None) -> Estimate:
+    """From one value per simulated world, each matched to the same log, (R,): the log is one more draw of such a world.
+
+    The interval predicts that draw: Student's t with R - 1 degrees of freedom, the spread times sqrt(1 + 1 / R).
+    """
+    worlds = len(value_R)
+    reach = special.stdtrit(worlds - 1, (1 + LEVEL) / 2) * value_R.std(ddof=1) * np.sqrt(1 + 1 / worlds)
+    return Estimate.around(value_R.mean(), reach, unit, setting, place)
+
+
+def jackknife(cluster_N: np.ndarray, fit: Callable[[np.ndarray], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Value (P,) of `fit(kept_N)` on all rows, and half the width (P,) of its 95% interval.
+
+    Whole clusters (viewers: what one person does hangs together) are left out, a twentieth at a time; Student's t.
+    """
+    group_N = np.asarray(cluster_N).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(40)
+    group_N %= np.uint64(GROUPS)
+    value_P = fit(np.ones(len(group_N), bool))
+    without_GP = np.stack([fit(group_N != group) for group in range(GROUPS)])
+    error_P = np.sqrt((GROUPS - 1) / GROUPS * ((without_GP - without_GP.mean(axis=0)) ** 2).sum(axis=0))
+    return value_P, special.stdtrit(GROUPS - 1, (1 + LEVEL) / 2) * error_P
+
+
+def clustered_covariance(score_NP: np.ndarray, hessian_PP: np.ndarray, *cluster_N: np.ndarray) -> np.ndarray:
+    """Sandwich covariance (P, P) of an estimate whose scores hang together within each of one or two clusterings.
+
+    Two clusterings: by the first plus by the second less by both (Cameron, Gelbach and Miller 2011).
+    """
+
+    def middle(key_N: np.ndarray) -> np.ndarray:
+        ids, at_N = np.unique(key_N, return_inverse=True)
+        sums = np.stack([np.bincount(at_N, column, minlength=len(ids)) for column in score_NP.T], axis=1)
+        return sums.T @ sums
+
+    meat = sum(middle(key_N) for key_N in cluster_N)
+    if len(cluster_N) == 2:
+        meat = meat - middle(cluster_N[0] * (int(cluster_N[1].max()) + 1) + cluster_N[1])
+    inverse = np.linalg.inv(hessian_PP)
+    return inverse @ meat @ inverse

@@ -1,0 +1,68 @@
+"""A simulated log like a given one: fit, simulate with the fit, hold the two side by side."""
+
+from pathlib import Path
+from typing import Any
+
+from contracts.clock import DAY
+from contracts.errors import BadInput
+from contracts.progress import stage
+from contracts.splits import split_log
+from contracts.workspace import Workspace
+from simulator.environment import EnvironmentSettings, simulate
+from simulator.environment.simulate import ATTRIBUTION_US
+from simulator.likeness.estimates import Fit
+from simulator.likeness.fit import WORLDS, fit_log, settings_of
+from simulator.likeness.log import LoggedLog, lake_at, read_log
+from simulator.likeness.marginals import compare, marginals
+
+
+def open_log(like: Path, workspace: Workspace, overrides: dict[str, Any]) -> LoggedLog:
+    """The log at `like` (a workspace or a lake), when it can be fitted and a log like it can be simulated.
+
+    `overrides`: settings that are not taken from the log. `BadInput` says what is missing, before anything is written.
+    """
+    lake = lake_at(like)
+    if lake.root.resolve() == workspace.lake.root.resolve():
+        raise BadInput(
+            f"{like} is the log of this workspace, which the simulated one would replace; name another --workspace"
+        )
+    log = read_log(lake)
+    settings = settings_of(log, Fit()).model_copy(update=overrides)
+    settings = _within(settings)
+    settings.check()
+    split_log(settings.start_at + settings.warmup_days * DAY, settings.end_at, ATTRIBUTION_US)
+    return log
+
+
+def imitate(staging: Workspace, log: LoggedLog, overrides: dict[str, Any], *, worlds: int = WORLDS) -> dict[str, Any]:
+    """Fits `log`, writes a simulated log into `staging` and returns the report; `overrides` go before what was fitted."""
+    fit, fitted = fit_log(log, worlds=worlds)
+    settings = _within(fitted.model_copy(update=overrides))
+    made = simulate(staging, settings)
+    with stage("simulated against logged"):
+        beside = compare(marginals(log), marginals(read_log(staging.lake)))
+    shown = log.impressions
+    return {
+        "source": "environment, like a given log",
+        "log": {
+            "source": log.dataset.source, "users": log.users, "days": log.days, "posts": len(log.author_P),
+            "impressions": 0 if shown is None else len(shown.post_I), "sessions": len(log.session_user_S),
+            "tables": log.parents,
+        },
+        "fit": fit.as_dict(), "settings": settings.model_dump(mode="json"), "absent": log.absent, "marginals": beside,
+        "counts": made["counts"], "content_hashes": made["content_hashes"], "verdict": _verdict(fit, beside),
+    }  # fmt: skip
+
+
+def _within(settings: EnvironmentSettings) -> EnvironmentSettings:
+    """With a warm-up that is shorter than the log."""
+    return settings.model_copy(update={"warmup_days": min(settings.warmup_days, max(settings.days // 4, 1))})
+
+
+def _verdict(fit: Fit, beside: list[dict]) -> list[str]:
+    worst, close = beside[0], [one for one in beside if one["relative"] <= 0.1]
+    return [
+        f"{len(close)} of {len(beside)} marginals of the simulated log lie within a tenth of the logged ones.",
+        f"Farthest: {worst['name']}, {worst['measure']} {worst['distance']:.3g} {worst['unit']}.",
+        f"{len(fit.estimates)} quantities were fitted with an interval, {len(fit.not_fitted)} were not.",
+    ]
