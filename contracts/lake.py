@@ -111,13 +111,25 @@ class Lake:
             if not path.is_file() or hash_file(path) != digest:
                 write_atomically(path, content)
             days[str(day)] = {"file": f"dt={day}/{path.name}", "rows": rows.num_rows, "hash": digest}
+        return self._replace_manifest(spec, days, parents or {})
+
+    def drop_days(self, spec: TableSpec, days: Iterable[str]) -> TableManifest:
+        """The table without these days (`YYYY-MM-DD`); their files are swept, so keep a copy of what is still wanted."""
+        manifest, gone = self.manifest(spec), set(days)
+        return self._replace_manifest(
+            spec, {day: entry for day, entry in manifest.days.items() if day not in gone}, manifest.parents
+        )
+
+    def _replace_manifest(self, spec: TableSpec, days: dict[str, dict], parents: dict[str, str]) -> TableManifest:
+        """Puts these days in force, in one step, and sweeps the files of all others."""
         days = dict(sorted(days.items()))
         schema_hash = _schema_hash(spec.schema)
         manifest = TableManifest(
             name=spec.name, rows=sum(day["rows"] for day in days.values()), schema_hash=schema_hash,
             content_hash=hash_value([schema_hash, {day: entry["hash"] for day, entry in days.items()}]),
-            parents=dict(sorted((parents or {}).items())), days=days,
+            parents=dict(sorted(parents.items())), days=days,
         )  # fmt: skip
+        folder = self.root / spec.name
         write_atomically(folder / "manifest.json", canonical_json(manifest.__dict__))
         self._sweep(folder, {entry["file"] for entry in days.values()})
         return manifest

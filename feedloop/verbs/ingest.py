@@ -1,5 +1,6 @@
 """The verb that brings a foreign log into the lake."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,34 @@ MAPPED = "mapped"
 @click.option(
     "--mapping", type=click.Path(path_type=Path), help="For SOURCE mapped: the file that says what is where (TOML)."
 )
+@click.option(
+    "--check/--no-check",
+    default=True,
+    show_default=True,
+    help="Hold every table against its expectations with Spark and keep broken days out.",
+)
 @verb
-def ingest_verb(workspace: Workspace, source: str, path: Path, mapping: Path | None) -> dict[str, Any]:
+def ingest_verb(workspace: Workspace, source: str, path: Path, mapping: Path | None, check: bool) -> dict[str, Any]:
     """Reads the log at PATH, laid out as SOURCE says, into the lake.
 
     SOURCE is the name of a published layout, or `mapped` for a log of your own (docs/data.md has an example).
     """
+    read = _reader(source, path, mapping)
+
+    def bring(staging: Workspace) -> dict[str, Any]:
+        report = read(staging)
+        if check:
+            from pipelines.expectations import keep_out_broken_days
+            from pipelines.spark import session
+
+            report["expectations"] = keep_out_broken_days(staging, session())
+        return report
+
+    with exclusive(workspace):
+        return bring_log(workspace, bring)
+
+
+def _reader(source: str, path: Path, mapping: Path | None) -> Callable[[Workspace], dict[str, Any]]:
     from pipelines.sources import SOURCES
     from pipelines.sources.mapped import ingest_mapped
     from pipelines.sources.mapping import load_mapping
@@ -34,9 +57,7 @@ def ingest_verb(workspace: Workspace, source: str, path: Path, mapping: Path | N
         raise BadInput(f"source {MAPPED} and --mapping belong together: give both or neither")
     if mapping is not None:
         told = load_mapping(mapping)
-        with exclusive(workspace):
-            return bring_log(workspace, lambda staging: ingest_mapped(told, path, staging))
+        return lambda staging: ingest_mapped(told, path, staging)
     if source not in SOURCES:
         raise BadInput(f"unknown source {source!r}; there are: {', '.join([*SOURCES, MAPPED])}")
-    with exclusive(workspace):
-        return bring_log(workspace, lambda staging: SOURCES[source](path, staging))
+    return lambda staging: SOURCES[source](path, staging)

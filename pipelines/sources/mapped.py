@@ -77,7 +77,8 @@ def ingest_mapped(mapping: Mapping, path: Path, workspace: Workspace) -> dict:
 
 
 def _read(mapping: Mapping, path: Path, rejected: Rejected) -> tuple[list[FileRead], dict[str, pa.Table]]:
-    reads, parts = [], {name: [foreign_schema(name).empty_table()] for name in TABLES}
+    reads: list[FileRead] = []
+    parts = {name: [foreign_schema(name).empty_table()] for name in TABLES}
     root = path if path.is_dir() else path.parent
     for spec in mapping.files:
         for file in found(path, spec):
