@@ -18,7 +18,8 @@ from contracts.tasks import TASK_NAMES
 from contracts.workspace import Workspace
 from simulator.environment import EnvironmentSettings, log_tables, simulate
 from simulator.environment.behaviour import Latents, respond
-from simulator.environment.days import WORTH_A, Log
+from simulator.environment.days import WORTH_A
+from simulator.environment.happened import Log
 from simulator.environment.lookups import Graph, rank_within
 from simulator.environment.people import People, draw_people
 from simulator.environment.posts import PUBLIC, Posts, draw_posts
@@ -88,7 +89,7 @@ def run_day(rng: np.random.Generator, day_at: int, settings: EnvironmentSettings
         pages.add(some_NK, acted_NKA)
         made += rows_of(rng, log, posts, 1 + first)
     shown_U = np.bincount(user_N, minlength=settings.users)
-    visitors.end_day(np.bincount(user_N, reward_N, settings.users), shown_U)
+    visitors.end_day(rng, np.bincount(user_N, reward_N, settings.users), shown_U)
     return len(user_N), made, policy_s, log
 
 

@@ -19,6 +19,10 @@ REQUESTS_AT_ONCE = 4096
 IN_WINDOW = 0.995
 """Share of actions that come inside the attribution window; the others come after it and do not count."""
 
+FIRST_CONTACT = float(np.log(2.0))
+"""Contact of every edge when the log begins: halfway between none and all there can be, as kept = 1 - exp(-contact)."""
+DAYS_IN_KEY = 1_024
+
 # Per post kind, in the order of POST_KINDS: text, photo, video, share, quote, link.
 EVENING_BY_KIND = np.array([-0.9, 0.6, 1.1, 0.1, -0.4, -1.1])
 """How much an evening draws people to the kind (and a morning away from it)."""
@@ -32,11 +36,12 @@ PASS_ON_BY_KIND = np.array([[0.4, 0.5, 1.7, 0.8, 0.5, 2.0], [0.9, 1.3, 0.7, 1.3,
 
 @dataclass(frozen=True)
 class Latents:
-    """What behaviour depends on besides time: all of it fixed for the whole log.
+    """What behaviour depends on besides time: fixed for the whole log, but for ties where they live.
 
     `style_UA`: a person's readiness per task. `tie_E` by sorted `tie_key_E` = user * U + author. `origin_author_P`:
     author at the root of the origin chain. Quality, bait, talk, taste and tie lie between 0 and 1. From
-    `examination_power` on: the settings of those names.
+    `examination_power` on: the settings of those names. Where ties live (`tie_growth` above 0), `contact_H` is an edge's
+    contact when a day begins, by sorted `contact_key_H` = edge * DAYS_IN_KEY + day, for days after such with contact.
     """
 
     user_ids_U: np.ndarray
@@ -62,6 +67,11 @@ class Latents:
     cascade: np.ndarray
     persistence: np.ndarray
     stop_after_action: np.ndarray
+    start_at: np.ndarray
+    tie_growth: np.ndarray
+    tie_half_life_days: np.ndarray
+    contact_key_H: np.ndarray
+    contact_H: np.ndarray
 
     @property
     def examination(self) -> Examination:
@@ -70,18 +80,68 @@ class Latents:
             bool(self.cascade), float(self.examination_power), float(self.persistence), float(self.stop_after_action)
         )
 
-    def ties(self, user_N: np.ndarray, author_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Tie strength of pairs, and whether an edge ever joins them; without one 0.03, in one community 0.08."""
+    def ties(
+        self, user_N: np.ndarray, author_N: np.ndarray, at_N: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Tie strength of pairs at moments (UTC us; None: when the log begins), and whether an edge ever joins them.
+
+        Without an edge it is 0.03, in one community 0.08.
+        """
         weak_N = np.where(self.community_U[user_N] == self.community_U[author_N], 0.08, 0.03)
         if not len(self.tie_key_E):
             return weak_N, np.zeros(weak_N.shape, bool)
         key_N = user_N * len(self.user_ids_U) + author_N
-        at_N = np.minimum(np.searchsorted(self.tie_key_E, key_N), len(self.tie_key_E) - 1)
-        joined_N = self.tie_key_E[at_N] == key_N
-        return np.where(joined_N, self.tie_E[at_N], weak_N), joined_N
+        edge_N = np.minimum(np.searchsorted(self.tie_key_E, key_N), len(self.tie_key_E) - 1)
+        joined_N = self.tie_key_E[edge_N] == key_N
+        if at_N is None or not self.tie_growth:
+            return np.where(joined_N, self.tie_E[edge_N], weak_N), joined_N
+        day_N = np.broadcast_to((at_N - self.start_at) // DAY, edge_N.shape)
+        tie_N = weak_N.copy()
+        tie_N[joined_N] = self.tie_of_edges(edge_N[joined_N], day_N[joined_N])
+        return tie_N, joined_N
+
+    def tie_of_edges(self, edge_N: np.ndarray, day_N: np.ndarray) -> np.ndarray:
+        """Tie strength (N,) of edges on days of the log (from 0): logit(tie) = logit(tie at first) + growth x (kept -
+        kept at first), where kept = 1 - exp(-contact)."""
+        first_N = self.tie_E[edge_N]
+        if not self.tie_growth:
+            return first_N
+        gone_N = np.exp(-contact_of(self, edge_N, day_N))
+        logit_N = np.log(first_N / (1.0 - first_N)) + self.tie_growth * (np.exp(-FIRST_CONTACT) - gone_N)
+        return 1.0 / (1.0 + np.exp(-logit_N))
 
 
 LATENT_NAMES = tuple(field.name for field in fields(Latents))
+
+
+def contact_of(latents: Latents, edge_N: np.ndarray, day_N: np.ndarray) -> np.ndarray:
+    """Contact (N,) of edges when days begin: the last record's, or the first contact, halved every half-life since."""
+    kept_a_day = 0.5 ** (1.0 / latents.tie_half_life_days)
+    contact_N, since_N = np.full(len(edge_N), FIRST_CONTACT), np.zeros(len(edge_N), np.int64)
+    if len(latents.contact_key_H):
+        at_N = np.searchsorted(latents.contact_key_H, edge_N * DAYS_IN_KEY + day_N, side="right") - 1
+        key_N = latents.contact_key_H[np.maximum(at_N, 0)]
+        found_N = (at_N >= 0) & (key_N // DAYS_IN_KEY == edge_N)
+        contact_N = np.where(found_N, latents.contact_H[np.maximum(at_N, 0)], contact_N)
+        since_N = np.where(found_N, key_N % DAYS_IN_KEY, 0)
+    return contact_N * kept_a_day ** (day_N - since_N)
+
+
+def contentment(
+    latents: Latents, user_N: np.ndarray, post_NK: np.ndarray, requested_at_N: np.ndarray, viewed_NK: np.ndarray
+) -> np.ndarray:
+    """What looking did to each viewer, summed over the viewed posts of each request (N,): closeness and taste please,
+    bait that comes from no friend is regretted, whether or not it was clicked."""
+    summed_N = np.zeros(len(post_NK))
+    for first in range(0, len(post_NK), REQUESTS_AT_ONCE):
+        batch = slice(first, first + REQUESTS_AT_ONCE)
+        request_R, position_R = np.nonzero(viewed_NK[batch])
+        post_R = post_NK[batch][request_R, position_R]
+        m = read_moods(latents, user_N[batch], requested_at_N[batch], request_R, post_R)
+        close = m.tie**1.2
+        felt_R = close * (0.5 + 0.5 * m.quality) + (1 - close) * (m.taste * m.quality - m.bait)
+        summed_N[batch] = np.bincount(request_R, felt_R, len(summed_N[batch]))
+    return summed_N
 
 
 def _earlier_equal(values_NK: np.ndarray, filled_NK: np.ndarray) -> np.ndarray:
@@ -116,7 +176,7 @@ def read_moods(
     evening_N = np.cos(2 * np.pi * (hour_N - 20.0) / 24.0)
     weekend_N = (requested_at_N // DAY + 3) % 7 >= 5
     user_R, topic_R = user_N[request_R], latents.topic_P[post_R]
-    tie_R, joined_R = latents.ties(user_R, latents.author_P[post_R])
+    tie_R, joined_R = latents.ties(user_R, latents.author_P[post_R], requested_at_N[request_R])
     return Moods(
         taste=latents.taste_UT[user_R, topic_R], tie=tie_R, joined=joined_R,
         quality=latents.quality_P[post_R], bait=latents.bait_P[post_R], talk=latents.talk_T[topic_R],

@@ -3,54 +3,25 @@
 Shapes: N requests, M pool slots, K slate positions, A tasks, U users, P posts.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterator
 
 import numpy as np
 
 from contracts.clock import DAY
 from contracts.tasks import TASKS
-from simulator.environment.behaviour import Latents, respond
+from simulator.environment.behaviour import Latents, contentment, respond
+from simulator.environment.happened import Log
 from simulator.environment.lookups import rank_within
 from simulator.environment.policy import Outcome, Policy, Requests
 from simulator.environment.pools import PoolMaker
 from simulator.environment.posts import PUBLIC, Posts
 from simulator.environment.settings import EnvironmentSettings
 from simulator.environment.visits import Visitors
+from simulator.environment.world import World
 
 VIEWERS_AT_ONCE = 20_000
 """Viewers whose pools are drawn together: their friends' posts take the most memory of a day."""
 WORTH_A = np.array([task.worth for task in TASKS])
-
-
-@dataclass(frozen=True)
-class Log:
-    """Requests in time order, by index of users and posts; `acted_NKA` holds what happened."""
-
-    user_N: np.ndarray
-    at_N: np.ndarray
-    session_N: np.ndarray
-    pools_NM: np.ndarray
-    slates_NK: np.ndarray
-    propensities_NK: np.ndarray
-    viewed_NK: np.ndarray
-    acted_NKA: np.ndarray
-
-    @classmethod
-    def joined(cls, parts: Sequence["Log"]) -> "Log":
-        """One log out of several."""
-        return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
-
-    def take(self, rows: np.ndarray) -> "Log":
-        """The requests of an index."""
-        return Log(*(getattr(self, field.name)[rows] for field in fields(self)))
-
-    @classmethod
-    def empty(cls, settings: EnvironmentSettings) -> "Log":
-        """No requests."""
-        k, m, a = settings.slate_size, settings.pool_size, len(TASKS)
-        none, pools, slates = np.zeros(0, np.int64), np.zeros((0, m), np.int64), np.zeros((0, k), np.int64)
-        return cls(none, none, none, pools, slates, np.zeros((0, k)), np.zeros((0, k), bool), np.zeros((0, k, a), bool))
 
 
 class Popular:
@@ -75,7 +46,7 @@ class Popular:
 
 
 def run_days(rng: np.random.Generator, settings: EnvironmentSettings, maker: PoolMaker, visitors: Visitors, policy: Policy,
-             latents: Latents) -> Iterator[Log]:  # fmt: skip
+             world: World) -> Iterator[Log]:  # fmt: skip
     """The log of each day. Within it the k-th requests of all viewers are made together: only one's own past matters."""
     popular = Popular(maker.posts, settings.live_us)
     for day in range(settings.days):
@@ -85,15 +56,15 @@ def run_days(rng: np.random.Generator, settings: EnvironmentSettings, maker: Poo
         parts = [Log.empty(settings)]
         for row_N in _batches(user_N):
             pools_NM = maker.pools(rng, user_N[row_N], at_N[row_N], popular_P, weight_P)
-            parts.append(_feeds(rng, maker, policy, latents, user_N[row_N], at_N[row_N], session_N[row_N], pools_NM))
+            parts.append(
+                _feeds(rng, maker, policy, world.latents, user_N[row_N], at_N[row_N], session_N[row_N], pools_NM)
+            )
         log = Log.joined(parts)
         popular.add(log.slates_NK, log.acted_NKA)
         maker.end_day(day_at + DAY)
-        policy.observe(_outcome(latents, log))
-        reward_N = (log.acted_NKA @ WORTH_A).sum(axis=1)
-        visitors.end_day(
-            np.bincount(log.user_N, reward_N, settings.users), np.bincount(log.user_N, minlength=settings.users)
-        )
+        policy.observe(_outcome(world.latents, log))
+        visitors.end_day(rng, *_felt(settings, world.latents, log))
+        world.end_day(day, log)
         order_N = np.lexsort((log.user_N, log.at_N))
         yield log.take(order_N[(log.slates_NK[order_N] >= 0).any(axis=1)])
 
@@ -121,6 +92,16 @@ def _feeds(rng: np.random.Generator, maker: PoolMaker, policy: Policy, latents: 
     request_R, place_R = np.nonzero(slates_NK >= 0)
     maker.seen.add(user_N[request_R], slates_NK[request_R, place_R])
     return Log(user_N, at_N, session_N, pools_NM, slates_NK, chosen.propensity_NK, viewed_NK, acted_NKA)
+
+
+def _felt(settings: EnvironmentSettings, latents: Latents, log: Log) -> tuple[np.ndarray, np.ndarray]:
+    """Per person: what satisfaction follows, summed (U,), and over how many feeds or viewed posts (U,)."""
+    if settings.satisfaction == "content":
+        felt_N = contentment(latents, log.user_N, log.slates_NK, log.at_N, log.viewed_NK)
+        viewed_U = np.bincount(log.user_N, log.viewed_NK.sum(axis=1), settings.users)
+        return np.bincount(log.user_N, felt_N, settings.users), viewed_U
+    reward_N = (log.acted_NKA @ WORTH_A).sum(axis=1)
+    return np.bincount(log.user_N, reward_N, settings.users), np.bincount(log.user_N, minlength=settings.users)
 
 
 def _outcome(latents: Latents, log: Log) -> Outcome:

@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from contracts.clock import DAY, HOUR, MINUTE, SECOND
 from contracts.tasks import TASK_NAMES
-from simulator.environment.behaviour import IN_WINDOW
-from simulator.environment.days import Log
+from simulator.environment.behaviour import IN_WINDOW, Latents
+from simulator.environment.happened import Log
 from simulator.environment.people import Edges
 from simulator.environment.pools import PoolMaker
 from simulator.environment.posts import Posts, rhythm
@@ -92,7 +92,12 @@ def feed_actions(rng: np.random.Generator, log: Log, first_request: int) -> Colu
 
 
 def profile_visits(
-    rng: np.random.Generator, settings: EnvironmentSettings, maker: PoolMaker, first_day: int, days: int
+    rng: np.random.Generator,
+    settings: EnvironmentSettings,
+    maker: PoolMaker,
+    latents: Latents,
+    first_day: int,
+    days: int,
 ) -> Columns:
     """Visits to friends' profiles outside the feed, the more the stronger the tie; no request stands behind them.
 
@@ -100,8 +105,9 @@ def profile_visits(
     """
     graph = maker.graph
     edges: Edges = graph.edges
-    count_E = rng.poisson(0.16 * edges.tie_E**1.6 * days)
-    edge_J = np.repeat(np.arange(len(edges.user_E)), count_E)
+    edge_E = np.arange(len(edges.user_E))
+    count_E = rng.poisson(0.16 * latents.tie_of_edges(edge_E, np.full(len(edge_E), first_day)) ** 1.6 * days)
+    edge_J = np.repeat(edge_E, count_E)
     day_J = first_day + rng.integers(0, days, len(edge_J))
     at_J = settings.start_at + day_J * DAY + rhythm(rng, len(edge_J), settings.hour_weights)
     user_J, friend_J = edges.user_E[edge_J], edges.friend_E[edge_J]

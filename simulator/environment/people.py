@@ -145,7 +145,7 @@ def _draw_edges(
         + 0.35 * np.log1p(_mutual_counts(pairs, users))
     )  # fmt: skip
     both_registered_P = np.maximum(registered_at_U[a_P], registered_at_U[b_P])
-    recent_P = (both_registered_P >= start) | (rng.random(count) < 0.04)
+    recent_P = (both_registered_P >= start) | (rng.random(count) < settings.new_friend_share)
     during_P = np.maximum(both_registered_P, start) + (
         rng.exponential(3 * DAY, count) * np.where(both_registered_P >= start, 1, 3)
     ).astype(np.int64)
@@ -207,7 +207,7 @@ def draw_people(rng: np.random.Generator, settings: EnvironmentSettings) -> Peop
     community_U = rng.choice(communities, users, p=rng.dirichlet(np.full(communities, 3.0)))
     home_C = rng.choice(len(CITIES), communities)
     city_U = np.where(rng.random(users) < 0.6, home_C[community_U], rng.choice(len(CITIES), users))
-    joins_late_U = rng.random(users) < 0.08
+    joins_late_U = rng.random(users) < settings.newcomer_share
     span = settings.end_at - settings.start_at
     late_U = settings.start_at + (rng.random(users) * 0.75 * span).astype(np.int64)
     months = _months_back(settings)

@@ -10,9 +10,9 @@ import numpy as np
 from contracts.clock import DAY
 from contracts.errors import BadInput
 from contracts.tasks import TASKS
-from simulator.environment.behaviour import Latents
 from simulator.environment.policy import EpsilonGreedy, Outcome, PlackettLuce, Policy, Requests, Scorer
 from simulator.environment.settings import EnvironmentSettings
+from simulator.environment.world import World
 
 GAIN_A = np.maximum([task.worth for task in TASKS], 0.0)
 
@@ -77,16 +77,16 @@ class Hidden:
     clicks that people regret."""
 
     name: str
-    latents: Latents
+    world: World
 
     def scores(self, requests: Requests) -> np.ndarray:
         """Scores (N, M), five times a quantity between 0 and 1."""
-        latents = self.latents
+        latents = self.world.latents
         post_NM = np.maximum(requests.pool_NM - latents.post_ids_P[0], 0)
         if self.name == "bait":
             return 5.0 * latents.bait_P[post_NM]
         user_NM = np.broadcast_to(requests.user_id_N[:, None] - latents.user_ids_U[0], post_NM.shape)
-        return 5.0 * latents.ties(user_NM, latents.author_P[post_NM])[0]
+        return 5.0 * latents.ties(user_NM, latents.author_P[post_NM], requests.requested_at_N[:, None])[0]
 
     def observe(self, outcome: Outcome) -> None:
         """Learns nothing: it knows."""
@@ -95,18 +95,18 @@ class Hidden:
 POLICY_NAMES = ("chronological", "popularity", "random", "ties", "bait")
 
 
-def policy_of(settings: EnvironmentSettings, latents: Latents) -> Policy:
+def policy_of(settings: EnvironmentSettings, world: World) -> Policy:
     """The policy that the settings name, with their exploration."""
     scorer: Scorer
     match settings.policy:
         case "chronological":
             scorer = Chronological()
         case "popularity":
-            scorer = Popularity(int(latents.post_ids_P[0]), len(latents.post_ids_P))
+            scorer = Popularity(int(world.latents.post_ids_P[0]), len(world.latents.post_ids_P))
         case "random":
             return _Uniform(Random(), 1.0)
         case _:
-            scorer = Hidden(settings.policy, latents)
+            scorer = Hidden(settings.policy, world)
     if settings.exploration == "plackett-luce":
         return PlackettLuce(scorer, settings.temperature)
     return EpsilonGreedy(scorer, settings.epsilon if settings.exploration == "epsilon" else 0.0)

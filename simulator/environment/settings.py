@@ -85,6 +85,22 @@ class EnvironmentSettings(BaseModel):
     hour_weights: tuple[float, ...] = (2, 1, 1, 1, 1, 2, 4, 6, 7, 6, 6, 6, 8, 7, 6, 6, 6, 7, 9, 10, 11, 10, 8, 4)
     """How busy each UTC hour is, for posts and visits."""
 
+    tie_growth: float = 0.0
+    """How far contact moves the logit of a tie, from no contact to all there can be; 0: ties stay as they are."""
+    tie_half_life_days: float = 14.0
+    """Days in which the contact that keeps a tie strong halves."""
+    satisfaction: Literal["reward", "content"] = "reward"
+    """What satisfaction follows: the reward per feed against what is usual in this log, or, against a fixed measure, how
+    close, fitting and free of bait the viewed posts were. Only the latter shows what a policy does to everybody."""
+    leave_per_day: float = 0.0
+    """Probability that somebody of neutral satisfaction leaves for good after a day with feeds."""
+    leave_pull: float = 2.0
+    """How strongly satisfaction moves it: leave_per_day x exp(-leave_pull x satisfaction)."""
+    newcomer_share: float = 0.08
+    """Share of people who register during the first three quarters of the log."""
+    new_friend_share: float = 0.04
+    """Share of friendships between older accounts that begin during the log."""
+
     def check(self) -> None:
         """`BadInput` with the first setting that cannot be simulated."""
         if self.users < 10:
@@ -116,7 +132,12 @@ class EnvironmentSettings(BaseModel):
         for name in ("examination_power", "request_sigma", "return_pull", "posting_sigma", "friend_sigma"):
             if not 0.0 <= getattr(self, name) < np.inf:
                 raise BadInput(f"{name} is {getattr(self, name)}; it must be a number of at least 0")
-        for name in ("persistence", "stop_after_action"):
+        for name in ("tie_growth", "leave_pull"):
+            if not 0.0 <= getattr(self, name) < np.inf:
+                raise BadInput(f"{name} is {getattr(self, name)}; it must be a number of at least 0")
+        if not 0.0 < self.tie_half_life_days < np.inf:
+            raise BadInput(f"tie_half_life_days is {self.tie_half_life_days}; it must be a number above 0")
+        for name in ("persistence", "stop_after_action", "leave_per_day", "newcomer_share", "new_friend_share"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise BadInput(f"{name} is {getattr(self, name)}; it must lie between 0 and 1")
         if not 0.0 < self.session_end <= 1.0:
@@ -137,8 +158,9 @@ class EnvironmentSettings(BaseModel):
 
     @property
     def by_day(self) -> bool:
-        """Whether the log is drawn and written day by day, so that its days need not fit into memory together."""
-        return self.users > WHOLE_LOG_USERS
+        """Whether the log is drawn and written day by day: its days need not fit into memory together, and visits outside
+        feeds follow the ties of their day."""
+        return self.users > WHOLE_LOG_USERS or self.tie_growth > 0
 
     @property
     def start_at(self) -> int:

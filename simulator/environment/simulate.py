@@ -23,6 +23,7 @@ from simulator.environment.posts import PUBLIC, Posts, draw_posts, root_of
 from simulator.environment.settings import EnvironmentSettings
 from simulator.environment.truth import Truth
 from simulator.environment.visits import Visitors
+from simulator.environment.world import World
 from simulator.environment.writing import LogWriter
 
 ATTRIBUTION_US = DAY
@@ -42,7 +43,9 @@ def latents_of(settings: EnvironmentSettings, people: People, posts: Posts) -> L
         examination_power=np.array(settings.examination_power), life_hours_by_kind=np.array(settings.life_hours),
         task_levels_A=np.array(settings.task_levels), tie_slopes_A=np.array(settings.tie_slopes),
         cascade=np.array(settings.examination == "cascade"), persistence=np.array(settings.persistence),
-        stop_after_action=np.array(settings.stop_after_action),
+        stop_after_action=np.array(settings.stop_after_action), start_at=np.array(settings.start_at),
+        tie_growth=np.array(settings.tie_growth), tie_half_life_days=np.array(settings.tie_half_life_days),
+        contact_key_H=np.zeros(0, np.int64), contact_H=np.zeros(0),
     )  # fmt: skip
 
 
@@ -72,15 +75,16 @@ def simulate(workspace: Workspace, settings: EnvironmentSettings | None = None, 
     }  # fmt: skip
     maker = PoolMaker(settings, graph, posts)
     visitors = Visitors(rng, settings, people.registered_at_U)
-    policy = policy or policy_of(settings, latents)
-    writer = LogWriter(rng, workspace.lake, settings, maker, policy.name)
+    world = World(latents, graph)
+    policy = policy or policy_of(settings, world)
+    writer = LogWriter(rng, workspace.lake, settings, maker, world, policy.name)
     with stage("feeds and tables"):
         workspace.dataset_path.unlink(missing_ok=True)
         manifests = {spec.name: workspace.lake.write(spec, table) for spec, table in written.items()}
         written.clear()
-        manifests |= writer.write(run_days(rng, settings, maker, visitors, policy, latents))
+        manifests |= writer.write(run_days(rng, settings, maker, visitors, policy, world))
         manifests[SUBJECTS.name] = workspace.lake.write(SUBJECTS, SUBJECTS.schema.empty_table())
-        Truth(latents).save(workspace)
+        Truth(world.latents).save(workspace)
     dataset = Dataset(
         source="environment", start=start, end=end, warmup_us=settings.warmup_days * DAY, attribution_us=ATTRIBUTION_US,
         live_us=settings.live_us, tasks=TASK_NAMES, has_propensities=True,
@@ -92,5 +96,6 @@ def simulate(workspace: Workspace, settings: EnvironmentSettings | None = None, 
         "source": dataset.source, "counts": dataset.counts, "start": start, "end": end,
         "split": dataset.split().as_dict(),
         "rates_per_viewed_impression": writer.rates(), "mean_pool": writer.mean_pool(),
+        "people_who_left": int(visitors.left_U.sum()),
         "content_hashes": {name: manifest.content_hash for name, manifest in manifests.items()},
     }  # fmt: skip

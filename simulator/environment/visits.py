@@ -12,6 +12,8 @@ from simulator.environment.settings import EnvironmentSettings
 
 MOST_REQUESTS_A_DAY = 24
 SATISFACTION_MEMORY = 0.85
+USUAL_CONTENTMENT, CONTENTMENT_SPREAD = 0.1, 0.15
+"""Contentment per viewed post that leaves satisfaction at 0, and how far from it moves satisfaction by most of its range."""
 
 
 class Visitors:
@@ -22,6 +24,7 @@ class Visitors:
         rate_U = np.minimum(rng.lognormal(0.0, settings.request_sigma, settings.users), 12.0)
         self._rate_U = rate_U * (settings.requests_per_day / rate_U.mean())
         self.satisfaction_U = np.zeros(settings.users)
+        self.left_U = np.zeros(settings.users, bool)
         self._usual: float | None = None
         self._sessions = 0
 
@@ -31,7 +34,7 @@ class Visitors:
         Sessions are Poisson; each holds one request or more, some minutes apart. Their numbers go on from day to day.
         """
         settings = self.settings
-        rate_U = self._rate_U * np.exp(settings.return_pull * self.satisfaction_U)
+        rate_U = self._rate_U * np.exp(settings.return_pull * self.satisfaction_U) * ~self.left_U
         # Rounded, since 1.45 requests a session is what the demo's log was drawn with.
         mean_length = round(1.0 / settings.session_end, 2)
         session_user_S = np.repeat(np.arange(len(rate_U)), rng.poisson(rate_U / mean_length))
@@ -54,9 +57,27 @@ class Visitors:
         self._sessions = int(session_N.max()) + 1 if len(session_N) else self._sessions
         return user_N, at_N, session_N
 
-    def end_day(self, reward_U: np.ndarray, shown_U: np.ndarray) -> None:
-        """Moves satisfaction by the day's reward (U,) and number of feeds (U,)."""
-        self.satisfaction_U, self._usual = satisfaction_after(self.satisfaction_U, reward_U, shown_U, self._usual)
+    def end_day(self, rng: np.random.Generator, reward_U: np.ndarray, shown_U: np.ndarray) -> None:
+        """Moves satisfaction by the day's reward (U,), or contentment, summed over `shown_U` feeds, or viewed posts.
+
+        Then those who came may leave, the likelier the less satisfied they are.
+        """
+        settings = self.settings
+        if settings.satisfaction == "content":
+            self.satisfaction_U = satisfaction_by_content(self.satisfaction_U, reward_U, shown_U)
+        else:
+            self.satisfaction_U, self._usual = satisfaction_after(self.satisfaction_U, reward_U, shown_U, self._usual)
+        if settings.leave_per_day:
+            chance_U = settings.leave_per_day * np.exp(-settings.leave_pull * self.satisfaction_U)
+            self.left_U |= (rng.random(settings.users) < chance_U) & (shown_U > 0)
+
+
+def satisfaction_by_content(before_U: np.ndarray, felt_U: np.ndarray, viewed_U: np.ndarray) -> np.ndarray:
+    """Satisfaction (U,) after a day: it moves towards tanh((contentment per viewed post - usual) / spread)."""
+    mean_U = felt_U / np.maximum(viewed_U, 1)
+    goal_U = np.tanh((mean_U - USUAL_CONTENTMENT) / CONTENTMENT_SPREAD)
+    moved_U = SATISFACTION_MEMORY * before_U + (1 - SATISFACTION_MEMORY) * goal_U
+    return np.where(viewed_U > 0, moved_U, before_U)
 
 
 def satisfaction_after(

@@ -10,9 +10,10 @@ from contracts.lake import Lake, TableManifest, conform
 from contracts.tables import ACTIONS, IMPRESSIONS, REQUESTS, SESSIONS, TableSpec
 from contracts.tasks import TASK_NAMES
 from simulator.environment import log_tables
-from simulator.environment.days import Log
+from simulator.environment.happened import Log
 from simulator.environment.pools import PoolMaker
 from simulator.environment.settings import EnvironmentSettings
+from simulator.environment.world import World
 
 
 class DaySink:
@@ -41,8 +42,9 @@ class LogWriter:
     """
 
     def __init__(self, rng: np.random.Generator, lake: Lake, settings: EnvironmentSettings, maker: PoolMaker,
-                 policy_name: str):  # fmt: skip
+                 world: World, policy_name: str):  # fmt: skip
         self._rng, self._settings, self._maker, self._policy = rng, settings, maker, policy_name
+        self._world = world
         self._sinks = {spec.name: DaySink(lake, spec) for spec in (REQUESTS, IMPRESSIONS, ACTIONS, SESSIONS)}
         self._actions: list[log_tables.Columns] = []
         self._requests, self._done_actions = 0, 0
@@ -71,7 +73,7 @@ class LogWriter:
         self._sinks["requests"].add(log_tables.requests_table(log, settings.slate_size, first, self._policy), until)
         self._sinks["impressions"].add(log_tables.impressions_table(self._rng, log, posts, first, self._policy), until)
         done = [log_tables.feed_actions(self._rng, log, first),
-                log_tables.profile_visits(self._rng, settings, self._maker, first_day, days)]  # fmt: skip
+                log_tables.profile_visits(self._rng, settings, self._maker, self._world.latents, first_day, days)]  # fmt: skip
         self._actions.append(log_tables.with_delays(self._rng, log_tables.joined(done)))
         self._write_actions(until)
         self._sinks["sessions"].add(log_tables.sessions_table(log), until)
