@@ -138,9 +138,9 @@ def _kernels(points: Points, cluster: Cluster, errors: dict[str, float]) -> dict
             if key[0] != name or key[-1] != part:
                 continue
             work, times = _work(key[1:6], name == "sparse"), 1 + part
+            # One rank's ring has three of four blocks.
             share = 0.75 if ring else 1.0
-            core = share * products_s(work.core, cluster, "fp32") * (2.5 if ring and part else times)
-            known = times * products_s(work.products, cluster, "fp32") + core
+            known = times * products_s(work.products, cluster, "fp32")
             elements = {"one": 1.0, "values": work.values, "scores": share * work.scores, "routed": work.routed}
             known += sum(elements[what] * price for what, price in (less or {}).items())
             rows.append([elements[column] for column in columns])

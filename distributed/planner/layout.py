@@ -60,8 +60,8 @@ class Layout:
 
     @property
     def mesh(self) -> str:
-        """The axes as the platform's `--layout` takes them; ZeRO above 0 shards the data axis, 0 replicates it."""
-        data = "dp_shard" if self.zero else "dp_replicate"
+        """The axes as the platform's `--layout` takes them: ZeRO and experts shard the data axis, else it is replicated."""
+        data = "dp_shard" if self.zero or self.ep > 1 else "dp_replicate"
         axes = (("pp", self.pp), (data, self.dp), ("cp", self.cp), ("tp", self.tp))
         return ",".join(f"{name}={size}" for name, size in axes if size > 1) or "dp_replicate=1"
 

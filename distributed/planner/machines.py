@@ -89,8 +89,8 @@ class Efficiency:
 class Kernels:
     """What the platform's own transformer takes beside its matrix products, measured on a rank while all others work.
 
-    `*_us` a layer, end or step, whatever its size; `*_ns` one element: an element-wise value, an attention score (of plain
-    attention, or of a block of the ring), a routed value of an expert layer, a logit, a parameter that is updated.
+    `*_us` a layer, end or step, whatever its size; `*_ns` one element: an element-wise value, an attention score of 64
+    channels (of whole sequences, or of a block of the ring), a routed value of an expert layer, a logit, a parameter that is updated.
     `split`: a backward in two parts over a whole one.
     """
 

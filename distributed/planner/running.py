@@ -17,21 +17,20 @@ from distributed.planner.timing import PassTimes, matmul_s
 class Work:
     """What one rank computes in one layer's forward: `products` as (how many, rows, inner, columns) and the elements that
 
-    `Kernels` prices. The backward has every product twice; `core` are attention's own, counted apart.
+    `Kernels` prices. The backward has every product twice. A score is one of 64 channels; its products are in its price.
     """
 
     products: tuple[tuple[float, float, float, float], ...]
-    core: tuple[tuple[float, float, float, float], ...]
     values: float
     scores: float
     routed: float
 
 
 def attended_share(model: Model, layout: Layout) -> float:
-    """Share of the square of scores that is computed; plain attention masks, blocks that nobody sees are left out.
+    """Share of the square of scores that counts: all of it where a rank has whole sequences, whatever its kernel leaves out.
 
-    Halves of each rank's tokens are looked at apart. Zig-zag: 3 of 4 blocks of its own, 2 of 4 of each other rank's,
-    (2r + 1) / 4r for a ring of r; contiguous: the last rank sees all but one of its own.
+    Of a ring of r, blocks that nobody sees are left out; halves of each rank's tokens are looked at apart. Zig-zag: 3 of 4
+    blocks of its own, 2 of 4 of each other rank's, (2r + 1) / 4r; contiguous: the last rank sees all but one of its own.
     """
     ring = layout.cp // layout.ulysses
     if layout.cp == 1 or not model.causal:
@@ -48,7 +47,7 @@ def layer_work(model: Model, layout: Layout, moe: bool = False) -> Work:
     ring = layout.cp // layout.ulysses
     heads, channels = model.heads / t / layout.ulysses, model.query_width / model.heads
     share, queries = attended_share(model, layout), model.sequence / ring
-    core = ((2 * b * heads * share, queries, channels, model.sequence),)
+    scores = b * heads * queries * model.sequence * share * channels / 64
     whole = t if layout.sequence_parallel else 1
     values = tokens * (10 * h / whole + 8 * (q + keys))
     routed = 0.0
@@ -62,7 +61,7 @@ def layer_work(model: Model, layout: Layout, moe: bool = False) -> Work:
     else:
         products += [(model.up_matrices, tokens, h, model.width / t), (1.0, tokens, model.width / t, h)]
         values += tokens * 3 * model.width / t
-    return Work(tuple(products), core, values, b * heads * queries * model.sequence * share, routed)
+    return Work(tuple(products), values, scores, routed)
 
 
 def products_s(products: tuple[tuple[float, float, float, float], ...], cluster: Cluster, dtype: str) -> float:
@@ -79,23 +78,19 @@ def layer_times(model: Model, layout: Layout, cluster: Cluster, width: int, moe:
     k, kind = _kernels(cluster), dtype or cluster.training_dtype
     work, ring = layer_work(model, layout, moe), layout.cp > 1
     crowd = cluster.crowd if layout.pp == 1 else 1.0
-    gemm, core = (products_s(part, cluster, kind) for part in (work.products, work.core))
+    gemm = products_s(work.products, cluster, kind)
     forward = 1e-9 * (work.values * k.value_forward_ns + work.routed * k.routed_forward_ns) + 1e-6 * k.layer_forward_us
     backward = (
         1e-9 * (work.values * k.value_backward_ns + work.routed * k.routed_backward_ns) + 1e-6 * k.layer_backward_us
     )
     if work.routed:
         forward, backward = forward + 1e-6 * k.sparse_forward_us, backward + 1e-6 * k.sparse_backward_us
-    attention = core + 1e-9 * work.scores * (k.ring_forward_ns if ring else k.score_forward_ns)
-    # Blocks of a ring keep no scores: their backward computes them again, five products where plain attention has four.
-    attention_backward = core * (2.5 if ring else 2.0)
-    attention_backward += 1e-9 * work.scores * (k.ring_backward_ns if ring else k.score_backward_ns)
+    attention = 1e-9 * work.scores * (k.ring_forward_ns if ring else k.score_forward_ns)
+    attention_backward = 1e-9 * work.scores * (k.ring_backward_ns if ring else k.score_backward_ns)
     sent_forward, sent_backward = layer_communication_s(model, layout, cluster, width, moe, crowd * attention)
     first = crowd * (gemm + forward + attention) + sent_forward
     # Selective recompute keeps the results of products and runs the rest again.
-    again = {"none": 0.0, "full": first, "selective": crowd * (forward + attention - core) + sent_forward}[
-        layout.recompute
-    ]
+    again = {"none": 0.0, "full": first, "selective": crowd * (forward + attention) + sent_forward}[layout.recompute]
     parts = k.split if layout.schedule.startswith(("zb-", "dualpipe")) and layout.pp > 1 else 1.0
     inputs = parts * crowd * (gemm + backward + attention_backward) + sent_backward
     exposed = sent_forward * (2 if again else 1) + sent_backward

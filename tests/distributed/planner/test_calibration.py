@@ -75,8 +75,7 @@ def planted_layer(name: str, shape: tuple[int, ...], part: int) -> float:
     def price(what: str) -> float:
         return getattr(k, what.format(direction))
 
-    core = share * products_s(work.core, PLANTED, "fp32") * (2.5 if name == "ring" and part else 1 + part)
-    total = (1 + part) * products_s(work.products, PLANTED, "fp32") + core
+    total = (1 + part) * products_s(work.products, PLANTED, "fp32")
     total += 1e-6 * price("layer_{}_us") + 1e-9 * price("value_{}_ns") * work.values
     total += 1e-9 * share * work.scores * price("ring_{}_ns" if name == "ring" else "score_{}_ns")
     if name == "sparse":
