@@ -19,15 +19,26 @@ def auc(label_N: np.ndarray, score_N: np.ndarray) -> float | None:
 
 def grouped_auc(label_N: np.ndarray, score_N: np.ndarray, group_N: np.ndarray) -> float | None:
     """GAUC: AUC inside each group that has both labels, weighted by its impressions (Zhu et al. 2017)."""
-    order = np.argsort(group_N, kind="stable")
-    bounds = np.flatnonzero(np.diff(group_N[order])) + 1
-    total, weight = 0.0, 0
-    for rows in np.split(order, bounds):
-        inside = auc(label_N[rows], score_N[rows])
-        if inside is not None:
-            total += inside * len(rows)
-            weight += len(rows)
-    return total / weight if weight else None
+    if len(label_N) == 0:
+        return None
+    order = np.lexsort((score_N, group_N))
+    _, start, group_of = np.unique(group_N[order], return_index=True, return_inverse=True)
+    positive = label_N[order] > 0
+    size_G = np.bincount(group_of)
+    positives_G = np.bincount(group_of, weights=positive)
+    pairs_G = positives_G * (size_G - positives_G)
+    kept_G = pairs_G > 0
+    if not kept_G.any():
+        return None
+    # Equal scores of one group share the mean of their ranks; a new run begins where group or score changes.
+    ranks = np.arange(len(order)) - start[group_of] + 1.0
+    score = score_N[order]
+    new_run = np.concatenate([[True], (np.diff(group_of) != 0) | (np.diff(score) != 0)])
+    run_of = np.cumsum(new_run) - 1
+    shared = (np.bincount(run_of, weights=ranks) / np.bincount(run_of))[run_of]
+    rank_sum_G = np.bincount(group_of, weights=np.where(positive, shared, 0.0))
+    auc_G = (rank_sum_G - positives_G * (positives_G + 1) / 2)[kept_G] / pairs_G[kept_G]
+    return float(np.sum(auc_G * size_G[kept_G]) / size_G[kept_G].sum())
 
 
 def log_loss(label_N: np.ndarray, probability_N: np.ndarray) -> float | None:
@@ -92,9 +103,24 @@ def mrr(label_N: np.ndarray, score_N: np.ndarray, group_N: np.ndarray, post_id_N
     return float(np.mean(1.0 / (first + 1)))
 
 
+def recall_at(
+    label_N: np.ndarray, score_N: np.ndarray, group_N: np.ndarray, post_id_N: np.ndarray, k: int
+) -> float | None:
+    """Mean over the groups with a positive of the share of their positives among the first k."""
+    if not np.any(label_N > 0):
+        return None
+    order, rank_N, group_of = _ranked(score_N, group_N, post_id_N)
+    positive = label_N[order] > 0
+    positives_G = np.bincount(group_of, weights=positive)
+    reached_G = np.bincount(group_of, weights=positive & (rank_N < k))
+    kept = positives_G > 0
+    return float(np.mean(reached_G[kept] / positives_G[kept]))
+
+
 def task_metrics(label_N: np.ndarray, probability_N: np.ndarray, viewer_N: np.ndarray, request_N: np.ndarray,
-                 post_id_N: np.ndarray, *, k: int = 8) -> dict:  # fmt: skip
-    """All metrics of one task's calibrated probabilities over viewed impressions."""
+                 post_id_N: np.ndarray, *, k: int = 8, few: int = 3) -> dict:  # fmt: skip
+    """All metrics of one task's calibrated probabilities over viewed impressions; recall is among the first `few`, since
+    among as many as a slate shows it is always 1."""
     return {
         "impressions": len(label_N),
         "positives": int(np.sum(label_N > 0)),
@@ -104,6 +130,7 @@ def task_metrics(label_N: np.ndarray, probability_N: np.ndarray, viewer_N: np.nd
         "calibration_error": calibration_error(label_N, probability_N),
         f"ndcg@{k}": ndcg(label_N, probability_N, request_N, post_id_N, k),
         "mrr": mrr(label_N, probability_N, request_N, post_id_N),
+        f"recall@{few}": recall_at(label_N, probability_N, request_N, post_id_N, few),
         "reliability": reliability(label_N, probability_N),
     }
 

@@ -1,4 +1,4 @@
-"""What the report says: findings put into one JSON-able record, with a verdict in plain words."""
+"""What the report says: findings put into one JSON-able record."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,11 +10,13 @@ from contracts.splits import TimeSplit
 from contracts.tasks import TASKS
 from contracts.workspace import Workspace
 from serving.feed import Models
+from simulator.evaluation.slices import SLICES
 from simulator.replay.estimates import GROUPS
 from simulator.replay.judgement import ASSUMPTION
-from simulator.replay.question import SERVED, UNTUNED
-from simulator.replay.ranking import TIES
+from simulator.replay.question import SERVED
+from simulator.replay.ranking import TIES, Ranked
 from simulator.replay.settings import ReplaySettings
+from simulator.replay.verdict import replay_marks, verdict
 from simulator.replay.walk import Walked
 from simulator.replay.window import Window
 
@@ -28,11 +30,11 @@ class Findings:
     logged: dict[str, float]
     propensities: dict[str, Any] | None
     tuning: dict[str, Any]
-    tasks: dict[str, Any]
-    viewed_rows: int
+    ranked: Ranked
     parity: dict[str, Any]
     truth: dict[str, float] | None
     walked: Walked
+    long_term: dict[str, Any]
 
 
 def compose(workspace: Workspace, dataset: Dataset, split: TimeSplit, test: Window, validation: Window | None, found: Findings,
@@ -47,8 +49,10 @@ def compose(workspace: Workspace, dataset: Dataset, split: TimeSplit, test: Wind
         "policies": found.policies,
         "off_policy": _off_policy(dataset, found, settings),
         "truth": _truth(found),
-        "tasks": {name: {**metrics, "logistic_auc": _logistic(workspace, name)} for name, metrics in found.tasks.items()},
-        "ranking": {"rows": found.viewed_rows, "ties": TIES},
+        "tasks": {name: {**metrics, "logistic_auc": _logistic(workspace, name)} for name, metrics in found.ranked.tasks.items()},
+        "slices": {"meanings": {name: meaning for name, (meaning, _) in SLICES.items()}, "found": found.ranked.slices},
+        "ranking": {"rows": found.ranked.rows, "ties": TIES},
+        "long_term": found.long_term,
         "recall": _recall(workspace),
         "pool": {"posts": len(found.walked.allowed_P), "refused": int((~found.walked.allowed_P).sum()),
                  "refused_by_filter": found.walked.dropped, "degraded": found.walked.degraded},
@@ -58,7 +62,8 @@ def compose(workspace: Workspace, dataset: Dataset, split: TimeSplit, test: Wind
         "versions": {**{f"{kind} model": version for kind, version in sorted(models.versions.items()) if kind in ("prerank", "ranker")},
                      "features": FEATURE_VERSION},
     }  # fmt: skip
-    report["verdict"] = _verdict(report)
+    report["warnings"] = [*replay_marks(found.policies, found.baseline), *found.long_term["marks"]]
+    report["verdict"] = verdict(report)
     return report
 
 
@@ -118,67 +123,3 @@ def _recall(workspace: Workspace) -> dict[str, Any]:
         note += f"; all paths together hold {ceiling:.3f}"
     return {"recall_at_100": recall, "standard_error": test["standard_error"], "questions": test["questions"],
             "candidate_ceiling": ceiling, "note": f"{note}.", "version": artifact.version}  # fmt: skip
-
-
-def _verdict(report: dict[str, Any]) -> list[str]:
-    by_name = {policy["name"]: policy for policy in report["policies"]}
-    served, baseline = by_name.get(SERVED), report["baseline"]
-    sentences = []
-    if not report["off_policy"]["possible"]:
-        sentences.append(report["off_policy"]["reason"])
-    elif served is None:
-        sentences += [_gain_sentence(policy, baseline) for policy in report["policies"] if policy["name"] != baseline]
-    else:
-        sentences.append(_served_sentence(served, baseline))
-        rivals = [
-            policy for policy in report["policies"] if policy["headline"] and policy["name"] not in (SERVED, UNTUNED)
-        ]
-        if served["headline"] and rivals:
-            best = max(rivals, key=lambda policy: policy["headline"]["value"])
-            word = "above" if served["headline"]["value"] > best["headline"]["value"] else "not above"
-            sentences.append(
-                f"It is {word} the best of the others, {best['name']} ({best['headline']['value']:.3f} per request)."
-            )
-    if report["truth"]["known"] and served:
-        relative = served["truth"]["relative"]
-        sentences.append(
-            f"The log is simulated, so the truth is known: {SERVED} is truly worth {served['truth']['value']:.3f} per request"
-            + ("" if relative is None else f", {relative:+.1%} over {baseline}")
-            + f", of {report['truth']['ceiling']:.3f} that an all-knowing policy reaches; {report['truth']['covered']} of "
-            f"{report['truth']['judged']} intervals hold the true value."
-        )
-    compared = [
-        metrics
-        for metrics in report["tasks"].values()
-        if metrics["auc"] is not None and metrics["logistic_auc"] is not None
-    ]
-    if compared:
-        ahead = sum(metrics["auc"] > metrics["logistic_auc"] for metrics in compared)
-        sentences.append(
-            f"The multi-task ranker orders better than logistic regression on {ahead} of {len(compared)} tasks."
-        )
-    recall = report["recall"]["recall_at_100"]
-    if {"merged", "popular", "social"} <= set(recall):
-        sentences.append(f"Recall@100 of all paths merged is {recall['merged']:.3f}, of popularity alone {recall['popular']:.3f}, "
-                         f"of friends alone {recall['social']:.3f}.")  # fmt: skip
-    return sentences
-
-
-def _served_sentence(served: dict[str, Any], baseline: str) -> str:
-    sentence = _gain_sentence(served, baseline).replace(SERVED, "the served policy", 1)
-    if served["gain"] and served["gain"]["high"] < 0:
-        sentence += " It should not go out."
-    return sentence[0].upper() + sentence[1:]
-
-
-def _gain_sentence(policy: dict[str, Any], baseline: str) -> str:
-    name, gain = policy["name"], policy["gain"]
-    if gain is None:
-        return f"The log cannot say what {name} is worth against {baseline}: {policy['refusal'] or 'the baseline has no estimate'}."
-    size = "" if gain["relative"] is None else f" ({gain['relative']:+.1%})"
-    about = f"{gain['value']:+.3f} per request{size}, 95% interval {gain['low']:+.3f} to {gain['high']:+.3f}"
-    if gain["low"] > 0:
-        return f"{name} is better than {baseline}: {about}."
-    if gain["high"] < 0:
-        return f"{name} is worse than {baseline}: {about}."
-    return f"The log cannot tell {name} from {baseline}: {about}. A longer log or more exploration would."

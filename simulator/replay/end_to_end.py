@@ -19,6 +19,7 @@ from simulator.replay.contents import Findings, compose
 from simulator.replay.evidence import gather
 from simulator.replay.judgement import PolicySlates, judge, logged_value
 from simulator.replay.known_truth import add_truth, load_truth
+from simulator.replay.long_term import long_term
 from simulator.replay.models import TrainedModels, load_trained
 from simulator.replay.order import add_ndcg
 from simulator.replay.parity import compare_features
@@ -82,17 +83,21 @@ def replay(
     ]
     with stage("judge the policies"):
         probability_PT = models.ranker.probabilities(walked.inputs_PF)
-        if has:
+        if checked is not None:
             evidence = gather(test, walked, probability_PT, settings)
             entries = judge(slates, evidence, settings, BASELINE, question.estimator)
+            if evidence.logging is not None:
+                checked = {**checked, "calibration": evidence.logging.calibration(test)}
         else:
             entries = [_unjudged(policy) for policy in slates]
         add_ndcg(entries, test, walked, probability_PT, models, tuned.model, settings)
         truth = load_truth(workspace)
         known = add_truth(entries, slates, truth, test, BASELINE, settings) if truth else None
-        tasks, rows = ranker_metrics(workspace, split, models.ranker, dataset.tasks)
+        ranked = ranker_metrics(workspace, split, models.ranker, dataset.tasks)
+    with stage("look for what lasts"):
+        lasting = long_term(workspace.lake, dataset, settings)
     found = Findings(
-        entries, BASELINE, logged_value(test, settings), checked, tuned.record, tasks, rows, parity, known, walked
+        entries, BASELINE, logged_value(test, settings), checked, tuned.record, ranked, parity, known, walked, lasting
     )
     report = compose(workspace, dataset, split, test, validation, found, models.served, settings)
     written = _write(workspace, models, tuned, report, settings, with_value=SERVED in names)
@@ -141,7 +146,7 @@ def _tuned(
 
 
 def _unjudged(policy: PolicySlates) -> dict[str, Any]:
-    return {"name": policy.name, "description": policy.description, "overlap": None, "refusal": None, "estimates": {},
+    return {"name": policy.name, "description": policy.description, "overlap": None, "refusal": None, "estimates": {}, "refused": {},
             "headline": None, "by_task": {}, "gain": None, "truth": None, "covered": None, "ndcg": None}  # fmt: skip
 
 

@@ -59,13 +59,13 @@ def estimate_all(log: LoggedData, target: Target, seen: Overlap, counts_BV: np.n
             except ValueError as error:
                 why = f"no estimate: {error}"
             else:
-                why = None if name in WITHOUT_WEIGHTS else too_few(terms)
+                why = None if name in WITHOUT_WEIGHTS else too_few(terms, name)
         if why is not None:
             every["refused"][name] = why
             continue
         resampled_B = replicates(terms, log.viewer_R, counts_BV)
         every["terms"][name], every["resampled"][name] = terms, resampled_B
-        every["found"][name] = figures(terms, resampled_B, log, level) | (
+        every["found"][name] = figures(terms, resampled_B, log, level, name) | (
             {} if knob is None else {"hyperparameter": knob}
         )
     return Estimated(**every)
@@ -84,8 +84,9 @@ def missing_means(name: str, log: LoggedData) -> str | None:
     return None
 
 
-def figures(terms: Terms, resampled_B: np.ndarray, log: LoggedData, level: float) -> dict[str, float]:
-    """Value, bootstrap, Student and empirical Bernstein intervals, and how much of the log stands behind them."""
+def figures(terms: Terms, resampled_B: np.ndarray, log: LoggedData, level: float, name: str) -> dict[str, float]:
+    """Value, bootstrap, Student and empirical Bernstein intervals of estimator `name`, and how much of the log stands
+    behind them."""
     low, high = percentile_interval(resampled_B, level)
     student_low, student_high = student_interval(terms, log.viewer_R, level)
     bernstein_low, bernstein_high = bernstein_interval(terms, log.viewer_R, level)
@@ -93,13 +94,13 @@ def figures(terms: Terms, resampled_B: np.ndarray, log: LoggedData, level: float
              "bernstein_low": bernstein_low, "bernstein_high": bernstein_high}  # fmt: skip
     if not terms.weight_RK.any():
         return found
-    return found | {"effective_samples": float(_effective(terms).min()), "largest_weight": float(terms.weight_RK.max()),
+    return found | {"effective_samples": float(_effective(terms, name).min()), "largest_weight": float(terms.weight_RK.max()),
                     "mean_weight": float(terms.weight_RK[terms.shown_RK].mean())}  # fmt: skip
 
 
-def too_few(terms: Terms) -> str | None:
+def too_few(terms: Terms, name: str) -> str | None:
     """The sentence where the weights leave too few effective samples in some column; None where they do not."""
-    effective_K = _effective(terms)
+    effective_K = _effective(terms, name)
     if effective_K.min() >= MIN_EFFECTIVE:
         return None
     return (
@@ -108,10 +109,14 @@ def too_few(terms: Terms) -> str | None:
     )
 
 
-def _effective(terms: Terms) -> np.ndarray:
-    sums_K, squares_K = terms.weight_RK.sum(axis=0), (terms.weight_RK**2).sum(axis=0)
+def _effective(terms: Terms, name: str) -> np.ndarray:
+    """(sum w)^2 / sum w^2 by position, or of all impressions together where a post speaks for every position."""
+    weight_RK, shown_RK = terms.weight_RK, terms.shown_RK
+    if name in GROUPS["by exposure"]:
+        weight_RK, shown_RK = weight_RK.reshape(-1, 1), shown_RK.reshape(-1, 1)
+    sums_K, squares_K = weight_RK.sum(axis=0), (weight_RK**2).sum(axis=0)
     effective_K = np.where(squares_K > 0, sums_K**2 / np.where(squares_K > 0, squares_K, 1.0), 0.0)
-    return effective_K[terms.shown_RK.any(axis=0)]
+    return effective_K[shown_RK.any(axis=0)]
 
 
 def _terms(name: str, log: LoggedData, target: Target) -> tuple[Terms, float | None]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from contracts.errors import BadInput
 from simulator.evaluation import (
+    ESTIMATORS,
     LoggedData,
     Terms,
     compare,
@@ -20,7 +21,6 @@ from simulator.evaluation import (
     value,
     viewer_counts,
 )
-from simulator.evaluation.estimators import pbm, snips
 from simulator.replay.estimates import NAMES, estimate_all, figures, missing_means
 from simulator.replay.evidence import Evidence
 from simulator.replay.settings import ReplaySettings
@@ -123,9 +123,10 @@ def _judge_one(
     terms, resampled = {"value": found.terms[decisive]}, {"value": found.resampled[decisive]}
     for task, reward_RK in log.task_reward_RK.items():
         if reward_RK.any():
-            terms[task] = (snips if log.exposure_RK is None else pbm)(log.task(task), target)
+            name = "snips" if log.exposure_RK is None else "pbm"
+            terms[task] = ESTIMATORS[name](log.task(task), target)
             resampled[task] = replicates(terms[task], log.viewer_R, counts_BV)
-            entry["by_task"][task] = figures(terms[task], resampled[task], log, settings.level)
+            entry["by_task"][task] = figures(terms[task], resampled[task], log, settings.level, name)
     return Judged(entry, terms, resampled)
 
 

@@ -10,7 +10,8 @@ from markupsafe import Markup
 from contracts.artifacts import Artifact
 from contracts.files import canonical_json
 from contracts.workspace import Workspace
-from simulator.report.plots import IntervalRow, bar_plot, dumbbell_plot, interval_plot, reliability_plot
+from simulator.report.pictures import changes, curves, numbered, plots
+from simulator.report.words import ESTIMATOR_WORDS, GLOSSARY, GROUP_WORDS
 
 NAMES = ("replay.json", "replay.html")
 _TEMPLATE = Path(__file__).with_name("replay.html.jinja")
@@ -37,50 +38,28 @@ def write_report(
 
 
 def render_page(report: dict[str, Any]) -> str:
-    """The HTML page: no script, no request to anywhere, light and dark."""
+    """The HTML page: no script, no request to anywhere, light and dark, as legible on a phone as on a desk."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["percent"] = lambda value: "–" if value is None else f"{value:+.1%}"
-    environment.filters["number"] = lambda value, digits=3: "–" if value is None else f"{value:.{digits}f}"
+    environment.filters["number"] = lambda value, digits=3: "–" if value is None else f"{value:,.{digits}f}"
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
-    return template.render(report=report, plots={name: Markup(svg) for name, svg in _plots(report).items()},
-                           curves=[Markup(svg) for svg in _curves(report)])  # fmt: skip
+    return template.render(
+        report=report, plots={name: Markup(svg) for name, svg in plots(report).items()}, curves=[Markup(svg) for svg in curves(report)],
+        changes=[(arm, Markup(svg)) for arm, svg in changes(report)], numbered=numbered(report), refusals=_refusals(report),
+        estimator_words=ESTIMATOR_WORDS, group_words=GROUP_WORDS, glossary=GLOSSARY,
+    )  # fmt: skip
 
 
-def _plots(report: dict[str, Any]) -> dict[str, str]:
-    plots = {}
-    if report["off_policy"]["possible"]:
-        rows = [_interval_row(policy) for policy in report["policies"]]
-        logged = report["off_policy"]["logged"]["value"]
-        plots["values"] = interval_plot(rows, axis="value per feed request (clicks' worth)", reference=logged,
-                                        reference_label="as logged")  # fmt: skip
-    tasks = [
-        (name, metrics["auc"], metrics["logistic_auc"])
-        for name, metrics in report["tasks"].items()
-        if metrics["auc"] is not None
-    ]
-    if tasks:
-        plots["auc"] = dumbbell_plot(
-            tasks, names=("multi-task ranker", "logistic regression"), axis="AUC on the test window"
-        )
-    recall = sorted(report["recall"]["recall_at_100"].items(), key=lambda item: (-item[1], item[0]))
-    if recall:
-        plots["recall"] = bar_plot(recall, axis="recall@100 on the test window", strong="merged")
-    return plots
-
-
-def _interval_row(policy: dict[str, Any]) -> IntervalRow:
-    headline, truth = policy["headline"], policy["truth"]
-    known = truth["value"] if truth else None
-    if headline is None:
-        return IntervalRow(policy["name"], None, None, None, known, "no estimate: too little overlap")
-    return IntervalRow(policy["name"], headline["value"], headline["low"], headline["high"], known)
-
-
-def _curves(report: dict[str, Any]) -> list[str]:
+def _refusals(report: dict[str, Any]) -> list[str]:
+    """Why an estimator has no figure, once for all policies for which the reason is the same."""
+    by_reason: dict[tuple[str, str], list[str]] = {}
+    for policy in report["policies"]:
+        for name, sentence in policy["refused"].items():
+            by_reason.setdefault((name, sentence), []).append(policy["name"])
+    everyone = len(report["policies"])
     return [
-        reliability_plot(metrics["reliability"], title=name)
-        for name, metrics in report["tasks"].items()
-        if metrics["positives"]
+        f"{name}, {'all policies' if len(policies) == everyone else ', '.join(policies)}: {sentence}."
+        for (name, sentence), policies in by_reason.items()
     ]
 
 
