@@ -158,7 +158,7 @@ def _authors_of_posts(whole: Completion) -> None:
     found_N, author_N = _looked_up(unique, author_U, rows["post_id"].to_numpy())
     if not found_N.all():
         author_N[~found_N] = whole.ids.add("user", [whole.log.publisher])[0]
-        whole.derived["posts.author_id"] = f"posts that name no author have one in common, {whole.log.publisher}"
+        whole.derived["posts without an author"] = f"they have one in common, {whole.log.publisher}"
     whole.fill("posts", "author_id", pa.array(author_N), "the author that an event names")
 
 

@@ -27,7 +27,7 @@ def lacks_of(tables: dict[str, pa.Table], derived: dict[str, str]) -> dict[str, 
             found["candidates"] = "another policy is judged over what was shown, not over what could have been"
     if not tables["actions"].num_rows:
         found["actions"] = "no labels: no model can be trained"
-    if "posts.author_id" in derived:
+    if "posts without an author" in derived:
         found["authors"] = "features of authors and of ties with them are the same for all posts that name none"
     if "posts.created_at" in derived:
         found["moments of posts"] = "a post's age is the time since it was first seen in the log"
