@@ -1,7 +1,8 @@
 """The process groups of a mesh on one rank: verified at start-up, no-ops where of one rank."""
 
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import torch.distributed as dist
@@ -9,6 +10,7 @@ import torch.distributed as dist
 from distributed.errors import LayoutError
 from distributed.mesh import AXES, DATA_AXES, ParallelLayout
 from distributed.rank import Rank
+from distributed.waits import Waits
 
 STANDARD = (*((axis,) for axis in AXES), DATA_AXES, ("dp_shard", "cp"), ("cp", "tp"), AXES)
 """The axes along which every mesh has groups; `AXES` is the whole world."""
@@ -17,14 +19,17 @@ STANDARD = (*((axis,) for axis in AXES), DATA_AXES, ("dp_shard", "cp"), ("cp", "
 class Pending:
     """A collective under way; `wait` returns its result."""
 
-    def __init__(self, work: "dist.Work | _All | None", result: torch.Tensor):
-        self._work, self._result = work, result
+    def __init__(self, work: "dist.Work | _All | None", result: torch.Tensor, group: "Group | None" = None):
+        self._work, self._result, self._group = work, result, group
 
     def wait(self) -> torch.Tensor:
         """The result, once it is there."""
         if self._work is not None:
+            begun = time.perf_counter()
             self._work.wait()
             self._work = None
+            if self._group is not None:
+                self._group.waits.add(self._group.name, time.perf_counter() - begun)
         return self._result
 
 
@@ -36,6 +41,7 @@ class Group:
     members: tuple[int, ...]
     index: int
     handle: "dist.ProcessGroup | None" = None
+    waits: Waits = field(default_factory=Waits, compare=False, repr=False)
 
     @property
     def size(self) -> int:
@@ -103,7 +109,7 @@ class Group:
             dist.isend(tensor, self.members[(self.index + by) % self.size], self.handle),
             dist.irecv(out, self.members[(self.index - by) % self.size], self.handle),
         ]
-        return Pending(_All([work for work in works if work is not None], tensor), out)
+        return Pending(_All([work for work in works if work is not None], tensor), out, self)
 
     def broadcast_(self, tensor: torch.Tensor, source: int = 0) -> torch.Tensor:
         """Overwrites `tensor` by that of the member `source`."""
@@ -111,7 +117,7 @@ class Group:
                            lambda: dist.broadcast(tensor, self.members[source], self.handle, True)).wait()  # fmt: skip
 
     def _start(self, result: torch.Tensor, call: Callable[[], "dist.Work | None"]) -> Pending:
-        return Pending(None if self.size == 1 else call(), result)
+        return Pending(None if self.size == 1 else call(), result, self)
 
 
 @dataclass
@@ -132,6 +138,7 @@ class Mesh:
         layout.check(rank.world_size)
         self.layout, self.rank = layout, rank
         self.coordinate = layout.coordinate(rank.index)
+        self.waits = Waits()
         self._groups: dict[str, Group] = {}
         self._handles: dict[tuple[int, ...], dist.ProcessGroup] = {}
         lists = {"x".join(axes): layout.members(rank.index, axes) for axes in STANDARD}
@@ -211,4 +218,4 @@ class Mesh:
                     handle = dist.new_group(list(members))
                     if members == mine:
                         self._handles[mine] = handle
-        return Group(name, mine, mine.index(self.rank.index), self._handles.get(mine))
+        return Group(name, mine, mine.index(self.rank.index), self._handles.get(mine), self.waits)

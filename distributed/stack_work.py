@@ -57,8 +57,12 @@ class StackWork:
             loss, weight = self._piped.gradients(batches, key)
         else:
             loss, weight = gradients(self._parallel, self.data, self.mesh, batches, key)
+        self._dropped_E = torch.zeros(self._sizes.experts, dtype=torch.int64)
+        self._taken_E = torch.zeros_like(self._dropped_E)
         for name, layer in self._layers.items():
             self._routed[name] += layer.load.routed_E
+            self._dropped_E += layer.load.dropped_E
+            self._taken_E += layer.load.routed_E - layer.load.dropped_E
             layer.load.clear()
         return loss, weight
 
@@ -89,6 +93,10 @@ class StackWork:
         if self._in_parts:
             self.mesh.group("tp").all_reduce_(totals)
         return {f"blocks.{number}": row for number, row in enumerate(totals.tolist())}
+
+    def taken(self) -> tuple[list[int] | None, int]:
+        """Over the micro-batches of the last `gradients`."""
+        return (self._taken_E.tolist(), int(self._dropped_E.sum())) if self._layers else (None, 0)
 
     def _batches(self, rows_B: np.ndarray, batch_of: Batch) -> list[Tokens]:
         mine_B = shard(rows_B, self._rank)

@@ -1,18 +1,23 @@
 """One training loop for every model under every layout: the model knows nothing of ranks, the loop nothing of the task."""
 
+import contextlib
 import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 from torch import nn
 
+from distributed.average import MovingAverage
 from distributed.groups import Mesh
 from distributed.mesh import ParallelLayout
 from distributed.rank import Rank
 from distributed.sampler import EpochBatches
+from distributed.schedules import rate_factor
 from distributed.step import global_norm
+from distributed.step_log import StepLog
 from distributed.work import Loss, ModuleWork, Validation, Work, scale_, start_equal
 
 
@@ -20,6 +25,8 @@ from distributed.work import Loss, ModuleWork, Validation, Work, scale_, start_e
 class TrainerSettings:
     """`batch_size` is global, in rows. `patience`: epochs without a better validation figure before the end.
 
+    `schedule` is one of `distributed.schedules.SHAPES`, `decay_share` the share of all steps over which "wsd" falls.
+    `average_decay`: validation, and the state that is kept, are of a moving average of the weights.
     `precision`: "float64" gives the same result on any number of ranks to rounding; "float32" is faster and is not.
     """
 
@@ -32,6 +39,9 @@ class TrainerSettings:
     patience: int = 2
     seed: int = 7
     precision: str = "float64"
+    schedule: str = "cosine"
+    decay_share: float = 0.2
+    average_decay: float | None = None
 
     @property
     def dtype(self) -> torch.dtype:
@@ -83,16 +93,19 @@ def prepare(module: nn.Module, settings: TrainerSettings, rank: Rank) -> None:
 
 
 def train_work(work: Work, train_rows: int, validation_rows: int, settings: TrainerSettings, *,
-               report: Callable[[str], None] | None = None) -> TrainResult:  # fmt: skip
+               report: Callable[[str], None] | None = None, step_log: Path | None = None) -> TrainResult:  # fmt: skip
     """Trains what was put on the mesh; every rank returns the same result, bitwise.
 
     A batch whose loss or gradient is not finite is skipped on all ranks together and counted. `report` gets one line per
-    epoch, on the first rank.
+    epoch, on the first rank. `step_log`: a file for a line a step and rank (`distributed.step_log`), begun anew.
     """
     rank = work.mesh.rank
     batches = EpochBatches(train_rows, settings.batch_size, settings.seed)
     optimizer = torch.optim.AdamW(work.data.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
-    schedule = _warmup_then_cosine(batches.per_epoch * settings.epochs, settings)
+    schedule = rate_factor(settings.schedule, batches.per_epoch * settings.epochs, settings.warmup_share,
+                           settings.decay_share)  # fmt: skip
+    average = None if settings.average_decay is None else MovingAverage(work.data, settings.average_decay)
+    log = StepLog(work.mesh, step_log)
     result = TrainResult(state={}, learning_rate=settings.learning_rate, best_epoch=-1, best_validation=math.inf)
     seconds, tried = 0.0, 0
     for epoch in range(settings.epochs):
@@ -101,22 +114,28 @@ def train_work(work: Work, train_rows: int, validation_rows: int, settings: Trai
         loss_total, weight_total = 0.0, 0.0
         for rows_B in batches.epoch(epoch):
             optimizer.param_groups[0]["lr"] = settings.learning_rate * schedule(tried)
+            log.begin()
             mean, weight = work.gradients(rows_B, tried)
-            tried += 1
             if _step(work, optimizer, mean, settings, result):
                 loss_total, weight_total = loss_total + mean * weight, weight_total + weight
+                if average is not None:
+                    average.update()
+            log.end(tried, len(rows_B), *work.taken())
+            tried += 1
         seconds += time.perf_counter() - begun
+        log.flush()
         work.module.eval()
-        figure = _mean_figure(work.figures(validation_rows))
+        with contextlib.nullcontext() if average is None else average.in_place():
+            figure = _mean_figure(work.figures(validation_rows))
+            if figure < result.best_validation:
+                result.best_epoch, result.best_validation = epoch, figure
+                result.state = work.state()
         result.samples_per_second = (epoch + 1) * train_rows / seconds
         result.history.append({"epoch": epoch, "train": loss_total / max(weight_total, 1e-300), "validation": figure})
         if report and rank.first:
             report(f"  epoch {epoch + 1}: train {result.history[-1]['train']:.5f}, validation {figure:.5f}, "
-                   f"{result.samples_per_second:,.0f} samples/s, {rank.world_size} rank(s)")  # fmt: skip
-        if figure < result.best_validation:
-            result.best_epoch, result.best_validation = epoch, figure
-            result.state = work.state()
-        elif epoch - result.best_epoch >= settings.patience:
+                   f"{log.progress()}, {rank.world_size} rank(s)")  # fmt: skip
+        if epoch != result.best_epoch and epoch - result.best_epoch >= settings.patience:
             break
     if not result.state:
         raise ValueError(
@@ -146,14 +165,3 @@ def _step(work: Work, optimizer: torch.optim.Optimizer, mean: float, settings: T
 def _mean_figure(sums_K2: torch.Tensor) -> float:
     present_K = sums_K2[:, 1] > 0
     return (sums_K2[present_K, 0] / sums_K2[present_K, 1]).mean().item() if present_K.any() else math.nan
-
-
-def _warmup_then_cosine(steps: int, settings: TrainerSettings) -> Callable[[int], float]:
-    warmup = max(1, round(settings.warmup_share * steps))
-
-    def factor(step: int) -> float:
-        if step < warmup:
-            return (step + 1) / warmup
-        return 0.5 * (1.0 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))
-
-    return factor

@@ -46,6 +46,11 @@ class Work(Protocol):
         """Choices per expert of each sparse layer over all training steps; without such layers nothing."""
         ...
 
+    def taken(self) -> tuple[list[int] | None, int]:
+        """Tokens of this rank that each expert took in the last step, over all sparse layers here, and those that none
+        took; without such layers None and 0."""
+        ...
+
 
 class ModuleWork:
     """A plain module whose rows are split over the data ranks; ranks along other axes are given the same rows.
@@ -103,6 +108,10 @@ class ModuleWork:
     def routed(self) -> dict[str, list[int]]:
         """Nothing: no expert of a plain module chooses its rows."""
         return {}
+
+    def taken(self) -> tuple[list[int] | None, int]:
+        """Nothing either."""
+        return None, 0
 
 
 def data_rank(mesh: Mesh) -> Rank:

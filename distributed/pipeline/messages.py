@@ -88,8 +88,9 @@ class Messages:
         """What `key` names, once it has come from the rank that holds `source_stage`."""
         sender = self._path[source_stage]
         while key not in self._here:
-            due, buffer = self._inboxes[sender].wait()
-            self._here[due] = buffer if self._shape_of is not None else self._receive(buffer, sender)
+            with self._group.waits.waiting("bubble"):
+                due, buffer = self._inboxes[sender].wait()
+                self._here[due] = buffer if self._shape_of is not None else self._receive(buffer, sender)
             self._inboxes[sender].ask_next()
         return self._here.pop(key)
 
@@ -116,8 +117,9 @@ class Messages:
 
     def finish(self) -> None:
         """Waits until all that this rank sent has left."""
-        for work, _ in self._under_way:
-            work.wait()
+        with self._group.waits.waiting("bubble"):
+            for work, _ in self._under_way:
+                work.wait()
         self._under_way = []
 
 
