@@ -5,6 +5,7 @@ Legend: N rows, B rows of a batch, M numeric inputs, C categories, T tasks.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -56,7 +57,8 @@ def build(slots_C: list[int], train_data: TaskData, settings: RankerSettings) ->
 
 
 def fit(rank: Rank, train_data: TaskData, validation_data: TaskData, slots_C: list[int],
-        settings: RankerSettings, layout: TrainingLayout | None = None) -> tuple[int, TrainResult]:  # fmt: skip
+        settings: RankerSettings, layout: TrainingLayout | None = None, step_log: Path | None = None
+        ) -> tuple[int, TrainResult]:  # fmt: skip
     """Trains a fresh network under `layout` (by default all ranks along dp_replicate); returns (rank, result).
 
     Stops on the log loss, averaged over tasks after division by each task's entropy: otherwise the commonest action alone
@@ -83,7 +85,8 @@ def fit(rank: Rank, train_data: TaskData, validation_data: TaskData, slots_C: li
         network = build(slots_C, train_data, settings)
         prepare(network, of_trainer, rank)
         work = _placed(network, loss, validate, Mesh(layout.axes, rank), layout)
-        return train_work(work, len(train_data.weights_N), len(validation_data.weights_N), of_trainer, report=say)
+        return train_work(work, len(train_data.weights_N), len(validation_data.weights_N), of_trainer, report=say,
+                          step_log=step_log)  # fmt: skip
 
     return rank.index, best_of_tries(attempt, settings)
 

@@ -4,6 +4,7 @@ Legend: N rows, M numeric inputs, C categories, T tasks.
 """
 
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,10 +32,11 @@ _EXPORT_TOLERANCE = 1e-4
 
 
 def train_ranker(workspace: Workspace, settings: RankerSettings | None = None, nproc: int = 1,
-                 layout: TrainingLayout | str | None = None) -> dict[str, Any]:  # fmt: skip
+                 layout: TrainingLayout | str | None = None, step_log: Path | None = None) -> dict[str, Any]:  # fmt: skip
     """Trains the ranker on `nproc` ranks and puts it in force as artifact "ranker"; returns its metrics.
 
-    `layout` defaults to dp_replicate=nproc. Files: `model.onnx` (raw inputs to calibrated probabilities, float32),
+    `layout` defaults to dp_replicate=nproc; `step_log`: where a line a step and rank goes. Files: `model.onnx` (raw inputs
+    to calibrated probabilities, float32),
     `checkpoint.pt`, `transform.json`, `model.json`. Under torchrun each rank calls this, and the first one writes.
     `BadInput` when the samples or the layout cannot be used.
     """
@@ -50,8 +52,8 @@ def train_ranker(workspace: Workspace, settings: RankerSettings | None = None, n
     begun = time.perf_counter()
     with stage(f"train the ranker on {len(inputs.samples['train']):,} viewed impressions, {asked}"):
         try:
-            index, result = launch(fit, (data["train"], data["validation"], transform.slots, settings, asked), nproc,
-                                   timeout_s=settings.collective_timeout_s, threads=settings.threads)[0]  # fmt: skip
+            index, result = launch(fit, (data["train"], data["validation"], transform.slots, settings, asked, step_log),
+                                   nproc, timeout_s=settings.collective_timeout_s, threads=settings.threads)[0]  # fmt: skip
         except RankFailed as error:
             raise RuntimeError(f"the ranker was not trained: {error}") from error
     if index != 0:

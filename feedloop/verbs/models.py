@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+from pathlib import Path
 from typing import Any
 
 import click
@@ -85,8 +86,16 @@ def prerank_verb(workspace: Workspace) -> dict[str, Any]:
     show_default=True,
     help="Ranks of cp that swap tokens for heads; the rest of cp is a ring.",
 )
+@click.option(
+    "--step-log",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    default=None,
+    help="File for a JSON line a step and rank, which `feedloop plan --diagnose` reads; begun anew.",
+)
 @verb
-def ranker_verb(workspace: Workspace, model: str, nproc: int, layout: str | None, **how: Any) -> dict[str, Any]:
+def ranker_verb(
+    workspace: Workspace, model: str, nproc: int, layout: str | None, step_log: Path | None, **how: Any
+) -> dict[str, Any]:
     """The ranker, calibrated per task, under any legal layout; under torchrun it joins the ranks it is given."""
     from ranking.layouts import asked_layout
     from ranking.sequence.train import train_sequence_ranker
@@ -96,5 +105,5 @@ def ranker_verb(workspace: Workspace, model: str, nproc: int, layout: str | None
     first = os.environ.get("RANK", "0") == "0"  # ranks that a launcher started share the first one's lock
     with exclusive(workspace) if first else contextlib.nullcontext():
         if model == "sequence":
-            return train_sequence_ranker(workspace, nproc=nproc, layout=asked)
-        return train_ranker(workspace, nproc=nproc, layout=asked)
+            return train_sequence_ranker(workspace, nproc=nproc, layout=asked, step_log=step_log)
+        return train_ranker(workspace, nproc=nproc, layout=asked, step_log=step_log)

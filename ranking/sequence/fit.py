@@ -2,6 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,8 +41,8 @@ def layout_sizes(settings: SequenceSettings) -> ModelSizes:
     return dataclasses.replace(sizes, dense_experts=settings.experts)
 
 
-def fit_sequence(rank: Rank, problem: Problem, settings: SequenceSettings, layout: TrainingLayout
-                 ) -> tuple[int, TrainResult]:  # fmt: skip
+def fit_sequence(rank: Rank, problem: Problem, settings: SequenceSettings, layout: TrainingLayout,
+                 step_log: Path | None = None) -> tuple[int, TrainResult]:  # fmt: skip
     """Trains a fresh network under `layout`; returns (rank, result), whose state is that of the whole network.
 
     Loss, early stopping and tries are those of the MMoE (`ranking.fit`). The routers' losses take part in training alone.
@@ -62,7 +63,7 @@ def fit_sequence(rank: Rank, problem: Problem, settings: SequenceSettings, layou
             _batches(problem.validation, rank), figures, cut_ends=cut_ends, micro_batches=layout.micro_batches,
             schedule=layout.schedule, virtual=layout.virtual,
         )  # fmt: skip
-        return train_work(work, len(problem.train), len(problem.validation), of_trainer, report=say)
+        return train_work(work, len(problem.train), len(problem.validation), of_trainer, report=say, step_log=step_log)
 
     return rank.index, best_of_tries(attempt, settings)
 

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -60,10 +61,11 @@ def load_sequences(workspace: Workspace, settings: SequenceSettings) -> Sequence
 
 
 def train_sequence_ranker(workspace: Workspace, settings: SequenceSettings | None = None, nproc: int = 1,
-                          layout: TrainingLayout | str | None = None) -> dict[str, Any]:  # fmt: skip
+                          layout: TrainingLayout | str | None = None, step_log: Path | None = None) -> dict[str, Any]:  # fmt: skip
     """Trains it on `nproc` ranks under any legal `layout` (default dp_replicate=nproc) and puts it in force as artifact
     "sequence_ranker"; returns its metrics, among them each task's test AUC beside logistic regression's and, where it was
-    trained on the same samples, the MMoE's. Under torchrun each rank calls this, and the first one writes.
+    trained on the same samples, the MMoE's. `step_log`: where a line a step and rank
+    goes. Under torchrun each rank calls this, and the first one writes.
 
     `BadInput` when the samples or the layout cannot be used, before any rank is started.
     """
@@ -76,7 +78,7 @@ def train_sequence_ranker(workspace: Workspace, settings: SequenceSettings | Non
     begun = time.perf_counter()
     with stage(f"train the sequence ranker on {len(windows['train']):,} histories, {asked}"):
         try:
-            index, result = launch(fit_sequence, (loaded.problem, settings, asked), nproc,
+            index, result = launch(fit_sequence, (loaded.problem, settings, asked, step_log), nproc,
                                    timeout_s=settings.collective_timeout_s, threads=settings.threads)[0]  # fmt: skip
         except RankFailed as error:
             raise RuntimeError(f"the sequence ranker was not trained: {error}") from error

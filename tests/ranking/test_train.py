@@ -11,6 +11,7 @@ from contracts.errors import BadInput
 from contracts.tasks import TASK_NAMES
 from contracts.workspace import Workspace
 from distributed import ParallelLayout, launch
+from distributed.planner.diagnosis import diagnose, read_step_log
 from ranking.data import load_samples, tasks_with_labels
 from ranking.fit import build, fit
 from ranking.inputs import transformed
@@ -48,8 +49,10 @@ def test_what_is_served_is_what_was_calibrated(workspace: Workspace, ranker: dic
         assert probabilities_NT[:, column].mean() == pytest.approx(samples.labels_NT[:, column].mean(), abs=1e-5), task
 
 
-def test_the_same_samples_give_the_same_artifacts(workspace: Workspace, ranker: dict, prerank: dict):
-    assert train_ranker(workspace, SMALL)["version"] == ranker["version"]
+def test_the_same_samples_give_the_same_artifacts(workspace: Workspace, ranker: dict, prerank: dict, tmp_path: Path):
+    log = tmp_path / "steps.jsonl"
+    assert train_ranker(workspace, SMALL, step_log=log)["version"] == ranker["version"]
+    assert diagnose(read_step_log(log)).steps > 1
     assert train_prerank(workspace, FEW_TREES)["version"] == prerank["version"]
 
 
