@@ -128,9 +128,10 @@ def _logits(data, sample: int) -> torch.Tensor:
 def test_a_candidate_sees_the_history_and_not_the_others():
     data = problem().train
     sample = int(np.flatnonzero((data.rows_SC >= 0).all(axis=1) & data.there_SK[:, -3:].all(axis=1))[0])
-    usual = _logits(data, sample)
-    data.candidate_NX[data.rows_SC[sample, 1:], 2] = data.candidate_NX[data.rows_SC[sample, 0], 2]
-    data.tasks.numeric_NM[data.rows_SC[sample, 1:]] += 5.0
-    assert torch.allclose(_logits(data, sample)[0], usual[0], atol=1e-12)
+    usual = _logits(data, sample)[-1]
+    # The last one: causality alone would hide what comes after it, not what comes before.
+    data.candidate_NX[data.rows_SC[sample, :-1], 2] = data.candidate_NX[data.rows_SC[sample, -1], 2]
+    data.tasks.numeric_NM[data.rows_SC[sample, :-1]] += 5.0
+    assert torch.allclose(_logits(data, sample)[-1], usual, atol=1e-12)
     data.history_SKX[sample, HISTORY - 2, 0] = 1 + data.history_SKX[sample, HISTORY - 2, 0] % 8
-    assert (_logits(data, sample)[0] - usual[0]).abs().max() > 1e-6
+    assert (_logits(data, sample)[-1] - usual).abs().max() > 1e-6
