@@ -51,11 +51,12 @@ class Recovered:
     naive: float = np.nan
 
 
-def _truth(setting: str, place: int | None) -> float:
-    value = getattr(TRUTH, setting)
-    if place is None:
+def known(estimate: Estimate) -> float:
+    """The true value of what an estimate that belongs to a setting is about."""
+    value = getattr(TRUTH, estimate.setting)
+    if estimate.place is None:
         return float(value)
-    return value[place] / sum(value) if setting == "hour_weights" else value[place]
+    return value[estimate.place] / sum(value) if estimate.setting == "hour_weights" else value[estimate.place]
 
 
 def fit_one(users: int, days: int, worlds: int, seed: int) -> list[Recovered]:
@@ -68,7 +69,7 @@ def fit_one(users: int, days: int, worlds: int, seed: int) -> list[Recovered]:
     fit, _ = fit_log(log, worlds=worlds)
     naive = {"return tail": _tail(log.session_user_S, log.users), "posting tail": _tail(log.author_P, log.users)}
     found = [
-        Recovered(name, GROUPS[one.setting], _truth(one.setting, one.place), one, naive.get(name, np.nan))
+        Recovered(name, GROUPS[one.setting], known(one), one, naive.get(name, np.nan))
         for name, one in fit.estimates.items() if one.setting
     ]  # fmt: skip
     for name, absent in zip(BLIND, (("viewed_ms",), ("viewed_ms", "propensities"))):

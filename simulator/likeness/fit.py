@@ -11,6 +11,7 @@ from simulator.likeness.levels import fit_levels
 from simulator.likeness.log import LoggedLog
 from simulator.likeness.looks import fit_examination
 from simulator.likeness.populations import fit_graph, fit_hours, fit_kinds
+from simulator.likeness.rates import fit_gaps, fit_rates
 from simulator.likeness.returns import fit_posting, fit_returns
 
 WORLDS = 6
@@ -29,8 +30,10 @@ def fit_log(log: LoggedLog, *, worlds: int = WORLDS) -> tuple[Fit, EnvironmentSe
     fit = Fit()
     with stage("fit: examination"):
         curve_K = fit_examination(log, fit)
-    with stage("fit: half-lives, return times, populations"):
+    with stage("fit: half-lives, rates, return times, populations"):
         fit_lives(log, curve_K, fit)
+        fit_rates(log, fit)
+        fit_gaps(log, fit)
         fit_returns(log, fit)
         fit_posting(log, fit)
         fit_hours(log, fit)

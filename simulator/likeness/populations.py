@@ -33,10 +33,9 @@ def degrees(users: int, user_E: np.ndarray, friend_E: np.ndarray) -> np.ndarray:
 
 def fit_hours(log: LoggedLog, fit: Fit) -> None:
     """Share of posts and visits in each hour of the day."""
-    made_up = [name for name in ("posts.created_at", "requests") if name in log.dataset.derived]
-    if made_up:
+    if log.hours_made_up:
         fit.not_fitted["daily rhythm"] = (
-            f"the hours are no record, {made_up[0]} was derived by a rule when it was read in"
+            "the hours are no record: a rule made posts.created_at when the log was read in"
         )
         return
     late_S = log.session_at_S >= log.dataset.start + DAY  # on the first day visits find nothing and leave no trace
