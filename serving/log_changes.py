@@ -1,6 +1,6 @@
 """Walks the log in the order in which its rows became known, applying each to a store: replay's way through time."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,15 +28,23 @@ class _Lane:
 
 
 class LogChanges:
-    """Everything of a workspace's log with start <= known_at < end (UTC us), ready to be applied in order."""
+    """Everything of a workspace's log with start <= known_at < end (UTC us), ready to be applied in order.
 
-    def __init__(self, workspace: Workspace, start: int, end: int):
+    `live_us`: how long a post stays a candidate, where the log is still being written and does not say. `parts`: people
+    and what they write ("given"), what happened in feeds and to posts ("happened"), or both.
+    """
+
+    def __init__(self, workspace: Workspace, start: int, end: int, *, live_us: int | None = None,
+                 parts: Collection[str] = ("given", "happened")):  # fmt: skip
         self.workspace, self.start, self.end = workspace, start, end
-        self.live_us = workspace.dataset().live_us
-        self._lanes = [self._users(), self._edges(FRIENDSHIPS, "friend_id", friendship_mutations), self._posts()]
-        if workspace.lake.exists(BLOCKS):
-            self._lanes.append(self._edges(BLOCKS, "target_id", block_mutations))
-        self._lanes += [self._events(), self._shown()]
+        self.live_us = workspace.dataset().live_us if live_us is None else live_us
+        self._lanes: list[_Lane] = []
+        if "given" in parts:
+            self._lanes += [self._users(), self._edges(FRIENDSHIPS, "friend_id", friendship_mutations), self._posts()]
+            if workspace.lake.exists(BLOCKS):
+                self._lanes.append(self._edges(BLOCKS, "target_id", block_mutations))
+        if "happened" in parts:
+            self._lanes += [self._events(), self._shown()]
 
     def advance(self, store: MemoryStore, until: int) -> int:
         """Applies every row with known_at < `until` that was not applied yet; returns how many rows."""

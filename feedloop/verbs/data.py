@@ -1,13 +1,17 @@
 """Verbs that make and prepare logs: simulate, features, samples."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from contracts.errors import BadInput
 from contracts.workspace import Workspace
 from feedloop.console import exclusive, verb
 from feedloop.log import bring_log
+
+if TYPE_CHECKING:
+    from simulator.environment import EnvironmentSettings
 
 
 @click.command("simulate")
@@ -17,16 +21,27 @@ from feedloop.log import bring_log
 @click.option("--policy", metavar="NAME[:EPSILON|:pl=TEMPERATURE]", default=None,
               help="Who fills the feeds: chronological, popularity, random, ties or bait; alone, epsilon-greedy, or "
                    "Plackett-Luce. [default: chronological:0.6]")  # fmt: skip
+@click.option("--models", metavar="WORKSPACE", type=click.Path(path_type=Path), default=None,
+              help="The feed pipeline that serves fills the feeds, with the models in force there; --policy is then full, "
+                   "prerank, popularity or chronological, alone or with :EPSILON. [default: full]")  # fmt: skip
+@click.option("--set", "assignments", metavar="NAME=VALUE", multiple=True,
+              help="Any other setting of the environment (docs/environment.md lists them); may be given several times.")  # fmt: skip
 @click.option("--like", metavar="LAKE", type=click.Path(path_type=Path), default=None,
               help="A workspace or lake to whose log the environment is fitted first; reports/likeness then holds the two "
                    "side by side.")  # fmt: skip
 @verb
-def simulate_verb(workspace: Workspace, policy: str | None, like: Path | None, **options: int | None) -> dict[str, Any]:
+def simulate_verb(workspace: Workspace, policy: str | None, models: Path | None, assignments: tuple[str, ...],
+                  like: Path | None, **options: int | None) -> dict[str, Any]:  # fmt: skip
     """Lets the behaviour environment write a log into the lake."""
     from simulator.environment import EnvironmentSettings, simulate
     from simulator.environment.policies import policy_settings
+    from simulator.environment.settings import assigned
 
-    given = {name: value for name, value in options.items() if value is not None}
+    given = assigned(assignments) | {name: value for name, value in options.items() if value is not None}
+    if models is not None:
+        if like is not None:
+            raise BadInput("--like and --models cannot go together: a fitted population has not met those models")
+        return _simulate_served(workspace, policy or "full", models, EnvironmentSettings(**given | {"daily": True}))
     given |= policy_settings(policy) if policy else {}
     if like is not None:
         return _simulate_like(workspace, like, given)
@@ -34,6 +49,19 @@ def simulate_verb(workspace: Workspace, policy: str | None, like: Path | None, *
     settings.check()
     with exclusive(workspace):
         return bring_log(workspace, lambda staging: simulate(staging, settings))
+
+
+def _simulate_served(
+    workspace: Workspace, policy: str, models: Path, settings: "EnvironmentSettings"
+) -> dict[str, Any]:
+    from simulator.environment import simulate
+    from simulator.environment.served import served_policy
+
+    settings.check()
+    with exclusive(workspace):
+        return bring_log(
+            workspace, lambda log: simulate(log, settings, served_policy(policy, Workspace(models), log, settings))
+        )
 
 
 def _simulate_like(workspace: Workspace, like: Path, given: dict[str, Any]) -> dict[str, Any]:

@@ -1,10 +1,12 @@
 """What a run of the behaviour environment is made with."""
 
+import json
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from contracts.clock import DAY, micros
 from contracts.errors import BadInput
@@ -96,6 +98,8 @@ class EnvironmentSettings(BaseModel):
     """Probability that somebody of neutral satisfaction leaves for good after a day with feeds."""
     leave_pull: float = 2.0
     """How strongly satisfaction moves it: leave_per_day x exp(-leave_pull x satisfaction)."""
+    daily: bool = False
+    """Whether a log of few people is drawn and written day by day too, as a policy that reads the lake needs it."""
     newcomer_share: float = 0.08
     """Share of people who register during the first three quarters of the log."""
     new_friend_share: float = 0.04
@@ -160,7 +164,7 @@ class EnvironmentSettings(BaseModel):
     def by_day(self) -> bool:
         """Whether the log is drawn and written day by day: its days need not fit into memory together, and visits outside
         feeds follow the ties of their day."""
-        return self.users > WHOLE_LOG_USERS or self.tie_growth > 0
+        return self.daily or self.users > WHOLE_LOG_USERS or self.tie_growth > 0
 
     @property
     def start_at(self) -> int:
@@ -176,3 +180,24 @@ class EnvironmentSettings(BaseModel):
     def live_us(self) -> int:
         """How long a post stays a candidate, microseconds."""
         return int(self.live_days * DAY)
+
+
+def assigned(texts: Sequence[str]) -> dict[str, Any]:
+    """The settings that texts of the form NAME=VALUE stand for (lists as JSON); `BadInput` names the first that is none."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or name not in EnvironmentSettings.model_fields:
+            raise BadInput(
+                f"{text!r} sets nothing; it must be NAME=VALUE with one of: {', '.join(EnvironmentSettings.model_fields)}"
+            )
+        try:
+            read = json.loads(value)
+        except ValueError:
+            read = value
+        try:
+            EnvironmentSettings(**{name: read})
+        except ValidationError as error:
+            raise BadInput(f"{name} is {value}: {error.errors()[0]['msg']}") from None
+        found[name] = read
+    return found

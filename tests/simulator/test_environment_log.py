@@ -13,6 +13,7 @@ from contracts.workspace import Workspace
 from simulator.environment import EnvironmentSettings, Truth, simulate
 from simulator.environment.lookups import Graph
 from simulator.environment.pools import Seen
+from simulator.environment.settings import assigned
 from simulator.environment.visits import satisfaction_after
 from tests.simulator.environment_rules import pool_faults, rows
 
@@ -177,3 +178,21 @@ def test_a_day_has_a_rhythm_and_the_log_spans_all_its_days(workspace: Workspace)
     by_hour = np.bincount((at_N % DAY) // HOUR, minlength=24)
     assert by_hour[18:22].sum() > 4 * by_hour[1:5].sum()
     assert len(np.unique((at_N - SMALL.start_at) // DAY)) == SMALL.days
+
+
+def test_settings_are_read_from_words_and_a_word_that_sets_nothing_is_named():
+    read = assigned(["examination=cascade", "tie_growth=2", "life_hours=[1,2,3,4,5,6]", "daily=true"])
+    settings = EnvironmentSettings(**read)
+    assert (settings.examination, settings.tie_growth, settings.life_hours[5], settings.daily) == (
+        "cascade",
+        2.0,
+        6.0,
+        True,
+    )
+    for text, words in (
+        ("ties", "'ties' sets nothing"),
+        ("tie=2", "'tie=2' sets nothing"),
+        ("tie_growth=much", "tie_growth is much"),
+    ):
+        with pytest.raises(BadInput, match=words):
+            assigned([text])
