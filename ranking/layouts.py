@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,8 +67,8 @@ class TrainingLayout:
                 raise LayoutError(
                     f"{axis}={getattr(axes, axis)}: the mmoe model has {lacks} to cut; use --model sequence"
                 )
-        if self.recompute != "none":
-            raise LayoutError(f"recompute={self.recompute}: the mmoe model has no layers; use --model sequence")
+        self._refuse_unused(("schedule", "virtual", "recompute", "ulysses"),
+                            "the mmoe model has no layers and no sequence; use --model sequence")  # fmt: skip
         if axes.tp > 1 and self.ep > 1:
             raise LayoutError(f"tp={axes.tp} with ep={self.ep}: the experts of the mmoe model lie over one of the two")
         if experts % axes.tp:
@@ -91,7 +92,9 @@ class TrainingLayout:
                 f"ulysses={self.ulysses} must divide cp={axes.cp} and the {sizes.heads // axes.tp} heads of a tp rank; "
                 f"the nearest legal is ulysses={math.gcd(math.gcd(axes.cp, sizes.heads // axes.tp), self.ulysses)}"
             )
-        if axes.pp > 1:
+        if axes.pp == 1:
+            self._refuse_unused(("schedule", "virtual"), "there is no pipeline without pp above 1")
+        else:
             try:
                 schedule = build_schedule(self.schedule, axes.pp, self.micro_batches, self.virtual)
             except PlanError as error:
@@ -106,6 +109,12 @@ class TrainingLayout:
             if in_parts and self.recompute == "selective":
                 raise LayoutError(f"recompute=selective does not go with {self.schedule}, whose backward comes in two "
                                   "parts; none and full do")  # fmt: skip
+
+    def _refuse_unused(self, names: Sequence[str], why: str) -> None:
+        usual = TrainingLayout(self.axes)
+        for name in names:
+            if getattr(self, name) != getattr(usual, name):
+                raise LayoutError(f"{name}={getattr(self, name)}: {why}")
 
 
 def asked_layout(axes: str | None, nproc: int, **how: Any) -> TrainingLayout:

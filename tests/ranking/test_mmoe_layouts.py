@@ -52,7 +52,8 @@ def test_a_layout_trains_the_model_of_one_process(ranks: int):
         ("dp_shard=2,tp=2", {"ep": 2}, "lie over one of the two"),
         ("dp_shard=4", {"ep": 3}, "ep=3 must divide 4 experts and dp_shard=4; the nearest legal is ep=1"),
         ("dp_replicate=2", {"ep": 2}, "ep=2 must divide 4 experts and dp_shard=1; the nearest legal is ep=1"),
-        ("dp_shard=2", {"recompute": "full"}, "has no layers"),
+        ("dp_shard=2", {"recompute": "full"}, "recompute=full: the mmoe model has no layers"),
+        ("dp_shard=2", {"schedule": "gpipe"}, "schedule=gpipe: the mmoe model has no layers"),
     ],
 )
 def test_what_an_mmoe_cannot_do_is_refused_with_the_numbers(axes: str, how: dict, sentence: str):
@@ -81,6 +82,7 @@ def test_what_an_mmoe_cannot_do_is_refused_with_the_numbers(axes: str, how: dict
             {"schedule": "zb-h1", "micro_batches": 4, "recompute": "selective"},
             "whose backward comes in two parts",
         ),
+        ("dp_shard=2", {"schedule": "gpipe"}, "schedule=gpipe: there is no pipeline without pp above 1"),
         ("pp=2", {"schedule": "none"}, "no schedule 'none'"),
         (
             "cp=4",
