@@ -13,11 +13,13 @@ from feedloop.log import bring_log
 
 MAPPED = "mapped"
 """The source whose layout is told by a mapping file."""
+SERVED = "served"
+"""The source that is the stream of serving."""
 
 
 @click.command("ingest")
 @click.argument("source")
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path")
 @click.option(
     "--mapping", type=click.Path(path_type=Path), help="For SOURCE mapped: the file that says what is where (TOML)."
 )
@@ -28,12 +30,20 @@ MAPPED = "mapped"
     help="Hold every table against its expectations with Spark and keep broken days out.",
 )
 @verb
-def ingest_verb(workspace: Workspace, source: str, path: Path, mapping: Path | None, check: bool) -> dict[str, Any]:
+def ingest_verb(workspace: Workspace, source: str, path: str, mapping: Path | None, check: bool) -> dict[str, Any]:
     """Reads the log at PATH, laid out as SOURCE says, into the lake.
 
-    SOURCE is the name of a published layout, or `mapped` for a log of your own (docs/data.md has an example).
+    SOURCE is the name of a published layout, or `mapped` for a log of your own (docs/data.md has an example). `served`
+    adds what serving wrote to its stream to the log that is there; PATH is then the address of its Redis.
     """
-    read = _reader(source, path, mapping)
+    if source == SERVED and mapping is None:
+        from pipelines.sources.stream.served import bring_served
+        from pipelines.spark import session
+
+        workspace.dataset()
+        with exclusive(workspace):
+            return bring_served(workspace, session(), path)
+    read = _reader(source, Path(path), mapping)
 
     def bring(staging: Workspace) -> dict[str, Any]:
         report = read(staging)
@@ -59,5 +69,5 @@ def _reader(source: str, path: Path, mapping: Path | None) -> Callable[[Workspac
         told = load_mapping(mapping)
         return lambda staging: ingest_mapped(told, path, staging)
     if source not in SOURCES:
-        raise BadInput(f"unknown source {source!r}; there are: {', '.join([*SOURCES, MAPPED])}")
+        raise BadInput(f"unknown source {source!r}; there are: {', '.join([*SOURCES, MAPPED, SERVED])}")
     return lambda staging: SOURCES[source](path, staging)
