@@ -7,9 +7,11 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 
 import numpy as np
 
+from benchmarks._long_term import weeks
 from benchmarks.claims import Claim, Result, run
 from contracts.progress import stage
 
@@ -20,19 +22,20 @@ GOAL_PER_S = 20_000
 
 def measure(quick: bool) -> Result:
     """Days of feeds of 20 posts under a popularity policy (policy, visits, responses, satisfaction and the log's rows), by
-    number of people, each in a process of its own on one core; then whole logs with pools, written."""
+    number of people, each in a process of its own on one core; whole logs with pools, written; and what click-bait does."""
     found = [_worker("days", users, days) for users, days in (QUICK if quick else FULL)]
     judged = found[-1] if quick else found[1]
     what = f"20-post feeds under a popularity policy, {judged['users']:,} people"
     result = Result(sizes={"days": found})
     result.claims += [
-        Claim(f"environment: {what}", judged["requests_per_s"], "requests/s", "the same formulas, one request at a time",
+        Claim(f"environment: {what}", judged["requests_per_s"], "requests per CPU second", "the same formulas, one request at a time",
               judged["peer_requests_per_s"], f"at least {GOAL_PER_S:,}", judged["requests_per_s"] >= GOAL_PER_S),
-        Claim(f"environment: {what}, beside the random numbers alone (floor)", judged["requests_per_s"], "requests/s",
+        Claim(f"environment: {what}, beside the random numbers alone (floor)", judged["requests_per_s"], "requests per CPU second",
               "draws", judged["floor_requests_per_s"]),
     ]  # fmt: skip
     result.claims += [
-        Claim(f"environment: feeds of {one['users']:,} people", one["requests_per_s"], "requests/s") for one in found
+        Claim(f"environment: feeds of {one['users']:,} people", one["requests_per_s"], "requests per CPU second")
+        for one in found
     ]
     result.claims += [
         Claim(f"environment: memory per person, {one['users']:,} people", 1e3 * _own_mb(one) / one["users"], "kB")
@@ -49,17 +52,43 @@ def measure(quick: bool) -> Result:
         Claim("environment: growth exponent of memory with people", memory, "power", goal="at most 1.1", met=memory <= 1.1),
     ]  # fmt: skip
     result.claims += _whole_logs(result, quick)
+    result.claims += _long_term(result, quick)
     return result
 
 
 def _whole_logs(result: Result, quick: bool) -> list[Claim]:
-    users, days = (11_000, (4, 6)) if quick else (30_000, (4, 8))
+    users, days = (10_500, (4, 5)) if quick else (30_000, (4, 8))
     short, long = (_worker("log", users, n) for n in days)
     result.sizes["logs"] = [short, long]
     return [
         Claim(f"environment: whole logs with pools, {users:,} people, written", long["requests_per_s"], "requests/s"),
         Claim(f"environment: peak memory of {days[1]} days", long["peak_mb"], "MB", f"{days[0]} days", short["peak_mb"]),
     ]  # fmt: skip
+
+
+def _long_term(result: Result, quick: bool) -> list[Claim]:
+    """Click-bait against close ties, for several seeds: every seed must show the gain and the loss."""
+    users, seeds = (300, (1,)) if quick else (600, (1, 2, 3, 4, 5))
+    pairs = []
+    for seed in seeds:
+        with stage(f"long term, seed {seed}"):
+            pairs.append([weeks(users, 21, seed, policy) for policy in ("bait", "ties")])
+    result.sizes["long term"] = {"users": users, "days": 21, "seeds": seeds,
+                                 "bait, ties": [[asdict(one) for one in pair] for pair in pairs]}  # fmt: skip
+    what = (
+        ("clicks per impression of the first 4 days", "early_clicks", "clicks", 1),
+        ("clicks of the last week", "clicks", "clicks", -1),
+        ("requests of the last week", "requests", "requests", -1),
+        ("people who come in the last week", "people", "people", -1),
+    )
+    claims = []
+    for name, field, unit, sign in what:
+        bait, ties = (np.array([getattr(pair[i], field) for pair in pairs]) for i in (0, 1))
+        held = int((sign * (bait - ties) > 0).sum())
+        goal = f"{'above' if sign > 0 else 'below'} it for all of {len(seeds)} seeds"
+        claims.append(Claim(f"environment, click-bait: {name} ({held} of {len(seeds)} seeds)", bait.mean(), unit, "close ties first",
+                            ties.mean(), goal, held == len(seeds)))  # fmt: skip
+    return claims
 
 
 def _worker(kind: str, users: int, days: int) -> dict:
