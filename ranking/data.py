@@ -37,6 +37,8 @@ class Samples:
     inputs_NF: np.ndarray
     labels_NT: np.ndarray
     propensities_N: np.ndarray
+    weights_N: np.ndarray
+    """How many impressions a row stands for: 1 / keep_share, and a row with an action 1 / examination times as many."""
 
     def __len__(self) -> int:
         return len(self.request_ids_N)
@@ -94,6 +96,7 @@ def load_samples(workspace: Workspace, split: str) -> Samples:
     """The viewed rows of `split`; `BadInput` when there are none, or when a feature is not a finite number."""
     start, end = getattr(workspace.dataset().split(), split)
     names = ["request_id", "user_id", "post_id", "author_id", "requested_at", "viewed", "propensity", "split"]
+    names += ["examination", "keep_share"]
     names += [f"label_{task}" for task in TASK_NAMES] + list(FEATURE_NAMES)
     table = workspace.samples.read(SAMPLES, names, start, end)
     table = table.filter(pc.and_(pc.equal(table["split"], split), table["viewed"]))
@@ -108,8 +111,15 @@ def load_samples(workspace: Workspace, split: str) -> Samples:
         split=split, request_ids_N=table["request_id"].to_numpy(), user_ids_N=table["user_id"].to_numpy(),
         post_ids_N=table["post_id"].to_numpy(), author_ids_N=table["author_id"].to_numpy(),
         requested_at_N=table["requested_at"].to_numpy(), inputs_NF=assemble(columns), labels_NT=labels_NT,
-        propensities_N=_floats(table["propensity"]),
+        propensities_N=_floats(table["propensity"]), weights_N=_weights(table, labels_NT),
     )  # fmt: skip
+
+
+def _weights(table: pa.Table, labels_NT: np.ndarray) -> np.ndarray:
+    """(N,). An action proves that the post was looked at, no action does not: each of the former stands for those that
+    would have been there had all been looked at (Joachims et al. 2017)."""
+    seen_N = np.where((labels_NT == 1).any(axis=1), _floats(table["examination"]), 1.0)
+    return 1.0 / (seen_N * _floats(table["keep_share"]))
 
 
 def tasks_with_labels(train: Samples) -> np.ndarray:

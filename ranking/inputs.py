@@ -43,7 +43,7 @@ def transformed(samples: Samples, transform: InputTransform, tasks_T: np.ndarray
         numeric_NM, slots_NC = (tensor.numpy() for tensor in transform(torch.from_numpy(samples.inputs_NF)))
     labels_NT = np.where(tasks_T, samples.labels_NT, np.nan)
     weights_N = exposure_weights(samples.propensities_N, clip if samples.split == "train" else None)
-    return TaskData(numeric_NM, slots_NC, labels_NT, weights_N)
+    return TaskData(numeric_NM, slots_NC, labels_NT, weights_N * samples.weights_N)
 
 
 def _learnable(train_samples: Samples, workspace: Workspace) -> np.ndarray:

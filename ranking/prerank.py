@@ -108,6 +108,7 @@ def _dataset(samples: Samples, rewards: np.ndarray) -> Any:
 
     grades_N = np.searchsorted(rewards, samples.rewards_N - 1e-9)
     return lightgbm.Dataset(samples.inputs_NF[:, _COLUMNS_P], grades_N, group=samples.group_sizes_G,
+                            weight=None if (samples.weights_N == 1).all() else samples.weights_N,
                             feature_name=list(PRERANK_NAMES), free_raw_data=True)  # fmt: skip
 
 

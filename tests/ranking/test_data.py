@@ -72,6 +72,17 @@ def test_a_task_without_labels_is_nan_and_not_learnt(folder: Path, rng: np.rando
     assert np.isnan(samples.labels_NT[:, 0]).all() and np.isfinite(samples.rewards_N).all()
 
 
+def test_a_row_stands_for_thinned_ones_and_an_action_for_those_that_nobody_could_take(
+    folder: Path, small_table: pa.Table
+):
+    rows = small_table.num_rows
+    thinned = _with(_with(small_table, "keep_share", np.full(rows, 0.25)), "examination", np.full(rows, 0.5))
+    samples = load_samples(workspace_with(folder, thinned), "train")
+    engaged_N = (samples.labels_NT == 1).any(axis=1)
+    assert 0 < engaged_N.sum() < len(samples)
+    assert set(samples.weights_N[engaged_N]) == {8.0} and set(samples.weights_N[~engaged_N]) == {4.0}
+
+
 def test_exposure_weights_are_clipped_and_have_mean_one():
     weights_N = exposure_weights(np.array([0.5, 0.5, 0.5, 0.001]), clip=2.0)
     assert weights_N.mean() == pytest.approx(1.0) and weights_N[3] / weights_N[0] == pytest.approx(2 * (1006 / 4) / 2)
