@@ -1,7 +1,7 @@
 """The process groups of a mesh on one rank: verified at start-up, no-ops where of one rank."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -12,7 +12,7 @@ from distributed.mesh import AXES, DATA_AXES, ParallelLayout
 from distributed.rank import Rank
 from distributed.waits import Waits
 
-STANDARD = (*((axis,) for axis in AXES), DATA_AXES, ("dp_shard", "cp"), ("cp", "tp"), AXES)
+STANDARD = (*((axis,) for axis in AXES), DATA_AXES, ("dp_shard", "cp"), ("dp_shard", "cp", "tp"), ("cp", "tp"), AXES)
 """The axes along which every mesh has groups; `AXES` is the whole world."""
 
 
@@ -42,6 +42,8 @@ class Group:
     index: int
     handle: "dist.ProcessGroup | None" = None
     waits: Waits = field(default_factory=Waits, compare=False, repr=False)
+    links: "Mapping[tuple[int, int], dist.ProcessGroup]" = field(default_factory=dict, compare=False, repr=False)
+    """Process groups of one direction between two members, (sender, receiver) by place, where messages need them."""
 
     @property
     def size(self) -> int:
@@ -105,11 +107,12 @@ class Group:
             return Pending(None, tensor)
         tensor = tensor.contiguous()
         out = torch.empty_like(tensor)
-        works = [
-            dist.isend(tensor, self.members[(self.index + by) % self.size], self.handle),
-            dist.irecv(out, self.members[(self.index - by) % self.size], self.handle),
-        ]
-        return Pending(_All([work for work in works if work is not None], tensor), out, self)
+        # Asked for together: in NCCL two ranks that both send first would wait for each other.
+        works = dist.batch_isend_irecv([
+            dist.P2POp(dist.isend, tensor, self.members[(self.index + by) % self.size], self.handle),
+            dist.P2POp(dist.irecv, out, self.members[(self.index - by) % self.size], self.handle),
+        ])  # fmt: skip
+        return Pending(_All(works, tensor), out, self)
 
     def broadcast_(self, tensor: torch.Tensor, source: int = 0) -> torch.Tensor:
         """Overwrites `tensor` by that of the member `source`."""

@@ -92,7 +92,8 @@ def _group(rank: Rank, timeout_s: float, meeting: dict[str, Any]) -> Iterator[No
         torch.cuda.set_device(rank.device)
     dist.init_process_group(
         "nccl" if rank.device.type == "cuda" else "gloo", rank=rank.index, world_size=rank.world_size,
-        timeout=datetime.timedelta(seconds=timeout_s), **meeting,
+        timeout=datetime.timedelta(seconds=timeout_s), device_id=rank.device if rank.device.type == "cuda" else None,
+        **meeting,
     )  # fmt: skip
     try:
         yield

@@ -129,7 +129,7 @@ class ParallelLayout:
 @dataclass(frozen=True)
 class ModelSizes:
     """What of a model's shape and batch a layout must divide. `sequence` is tokens per sample; `experts` are sparse ones,
-    over ep, `dense_experts` those of a mixture that uses all, over tp."""
+    over ep, `dense_experts` those of a mixture that uses all, over tp; `fused_qkv`: queries, keys and values in one projection."""
 
     heads: int
     kv_heads: int
@@ -139,15 +139,17 @@ class ModelSizes:
     sequence: int
     experts: int = 0
     dense_experts: int = 0
+    fused_qkv: bool = False
 
 
-def nearest_legal(layout: ParallelLayout, sizes: ModelSizes, ep: int = 1) -> tuple[ParallelLayout, int]:
+def nearest_legal(layout: ParallelLayout, sizes: ModelSizes, ep: int = 1, ep_over_tp: bool = False
+                  ) -> tuple[ParallelLayout, int]:  # fmt: skip
     """The legal layout of the same world size at the least log distance, and the most expert ranks up to `ep` it takes."""
     world = layout.world_size
     divisors = [size for size in range(1, world + 1) if world % size == 0]
     shapes = [shape for shape in itertools.product(divisors, repeat=len(AXES)) if math.prod(shape) == world]
     for expert_ranks in range(ep, 0, -1):
-        legal = [c for shape in shapes if not problems(c := ParallelLayout(*shape), sizes, expert_ranks)]
+        legal = [c for shape in shapes if not problems(c := ParallelLayout(*shape), sizes, expert_ranks, ep_over_tp)]
         if legal:
             return min(legal, key=lambda c: (_distance(c, layout), tuple(reversed(c.sizes)))), expert_ranks
     raise LayoutError(f"no layout of {world} ranks fits {sizes}")
@@ -157,13 +159,18 @@ def _distance(one: ParallelLayout, other: ParallelLayout) -> float:
     return round(sum(abs(math.log(a / b)) for a, b in zip(one.sizes, other.sizes)), 9)
 
 
-def problems(layout: ParallelLayout, sizes: ModelSizes, ep: int = 1) -> list[str]:
-    """Why `layout` cannot hold a model of `sizes` with its experts over `ep` ranks: one clause each, with the numbers."""
+def problems(layout: ParallelLayout, sizes: ModelSizes, ep: int = 1, ep_over_tp: bool = False) -> list[str]:
+    """Why `layout` cannot hold a model of `sizes` with its experts over `ep` ranks: one clause each, with the numbers.
+
+    `ep_over_tp`: the experts lie over neighbours inside dp_shard x cp x tp, and not inside dp_shard x cp.
+    """
     found = []
     if sizes.heads % layout.tp:
         found.append(f"{sizes.heads} heads do not divide over tp={layout.tp}")
     elif sizes.kv_heads % layout.tp and layout.tp % sizes.kv_heads:
         found.append(f"{sizes.kv_heads} key-value heads and tp={layout.tp}: neither divides the other")
+    elif sizes.fused_qkv and sizes.kv_heads % layout.tp:
+        found.append(f"{sizes.kv_heads} key-value heads of fused projections do not divide over tp={layout.tp}")
     for name, size in (("vocabulary entries", sizes.vocabulary), ("feed-forward channels", sizes.feed_forward)):
         if size % layout.tp:
             found.append(f"{size} {name} do not divide over tp={layout.tp}")
@@ -180,16 +187,18 @@ def problems(layout: ParallelLayout, sizes: ModelSizes, ep: int = 1) -> list[str
             found.append(f"ep={ep}, but the model has no sparse experts")
         if sizes.experts % ep:
             found.append(f"{sizes.experts} experts do not divide over ep={ep}")
-        if layout.dp_shard * layout.cp % ep:
-            found.append(f"ep={ep} does not divide dp_shard x cp = {layout.dp_shard * layout.cp}")
+        names = ("dp_shard", "cp", "tp") if ep_over_tp else ("dp_shard", "cp")
+        ranks = math.prod(getattr(layout, name) for name in names)
+        if ranks % ep:
+            found.append(f"ep={ep} does not divide {' x '.join(names)} = {ranks}")
     return found
 
 
-def refuse_unless_legal(layout: ParallelLayout, sizes: ModelSizes, ep: int = 1) -> None:
+def refuse_unless_legal(layout: ParallelLayout, sizes: ModelSizes, ep: int = 1, ep_over_tp: bool = False) -> None:
     """`LayoutError` with every number that is in the way and the nearest legal layout; before any process starts."""
-    found = problems(layout, sizes, ep)
+    found = problems(layout, sizes, ep, ep_over_tp)
     if found:
-        near, expert_ranks = nearest_legal(layout, sizes, ep)
+        near, expert_ranks = nearest_legal(layout, sizes, ep, ep_over_tp)
         raise LayoutError(
             f"layout {layout} cannot hold this model: {'; '.join(found)}; "
             f"the nearest legal layout is {near}" + (f" with ep={expert_ranks}" if ep > 1 else "")

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from distributed.context_parallel import ContextAttention, ContextSplit
+from distributed.errors import LayoutError
 from distributed.experts import ExpertLayer, expert_groups
 from distributed.groups import Group, Mesh
 from distributed.mesh import refuse_unless_legal
@@ -21,8 +22,8 @@ from distributed.tensor_parallel import Enter, RowLinear, Total, VocabularyCross
 class ParallelStyle:
     """How the axes are used. `ulysses`: ranks of cp that swap tokens for heads, the rest is a ring. `ep`: neighbours inside
 
-    dp_shard x cp over which experts lie. `compute`: the type that the model computes in, where it is narrower than that of
-    the parameters, gradients and optimizer.
+    dp_shard x cp, or with `ep_over_tp` inside dp_shard x cp x tp, over which experts lie. `compute`: the type that the
+    model computes in, where it is narrower than that of the parameters, gradients and optimizer.
     """
 
     sequence_parallel: bool = True
@@ -31,6 +32,7 @@ class ParallelStyle:
     zero: int = 0
     recompute: str = "none"
     ep: int = 1
+    ep_over_tp: bool = False
     compute: torch.dtype | None = None
 
 
@@ -55,7 +57,10 @@ def parallelize(model: Stack, mesh: Mesh, style: ParallelStyle, sequence: int,
     `Transformer`. `LayoutError` with the numbers when the layout does not divide the model.
     """
     sizes = model.sizes
-    refuse_unless_legal(mesh.layout, sizes.for_layout(sequence), style.ep)
+    refuse_unless_legal(mesh.layout, sizes.for_layout(sequence), style.ep, style.ep_over_tp)
+    if style.ep_over_tp and mesh.layout.tp > 1 and not style.sequence_parallel:
+        raise LayoutError(f"experts over tp={mesh.layout.tp} need sequence parallelism: without it all tp ranks hold the same "
+                          "tokens, which would be sent as often")  # fmt: skip
     split = ContextSplit.of(mesh, style.ulysses, style.zigzag)
     split.order(sequence)
     placements = {name: Placement() for name, _ in model.named_parameters()}
@@ -132,9 +137,11 @@ def _cut_block(block: Block, name: str, cut: Cut, kv_copies: Group) -> None:
     for norm in ("norm_attention", "norm_mlp"):
         cut.whole(f"{name}.{norm}.weight")
     attention.enter = Enter(cut.group, cut.sequence)
-    cut.columns(attention.wq, f"{name}.attention.wq")
-    for part in ("wk", "wv"):
-        if kv_copies.size == 1:
+    if attention.wqkv is not None:
+        # A key-value head's queries, keys and values lie together: a part of the rows is some heads with all that is theirs.
+        cut.columns(attention.wqkv, f"{name}.attention.wqkv")
+    for part in () if attention.wqkv is not None else ("wq", "wk", "wv"):
+        if part == "wq" or kv_copies.size == 1:
             cut.columns(getattr(attention, part), f"{name}.attention.{part}")
         else:
             _share_kv(getattr(attention, part), f"{name}.attention.{part}", cut, kv_copies)
@@ -168,7 +175,7 @@ def _share_kv(linear: nn.Linear, name: str, cut: Cut, copies: Group) -> None:
 def _share_experts(blocks: list[Block], mesh: Mesh, style: ParallelStyle, placements: dict[str, Placement]) -> None:
     tp = mesh.group("tp")
     in_parts = style.sequence_parallel and tp.size > 1
-    ep, copies = expert_groups(mesh, style.ep)
+    ep, copies = expert_groups(mesh, style.ep, style.ep_over_tp)
     for number, block in enumerate(blocks):
         assert isinstance(block.mlp, SparseMLP)
         old = block.mlp.layer
@@ -181,8 +188,9 @@ def _share_experts(blocks: list[Block], mesh: Mesh, style: ParallelStyle, placem
             name = f"blocks.{number}.mlp.layer.bank.{part}"
             local, slice_ = shard_along(getattr(old.bank, part).detach(), ep, 0, what=name)
             setattr(new.bank, part, nn.Parameter(local))
+            whole = Placement() if style.ep_over_tp else placements[name]
             placements[name] = dataclasses.replace(
-                placements[name], dim=0, start=slice_.start, whole=slice_.whole, over=ep, copies=copies
+                whole, dim=0, start=slice_.start, whole=slice_.whole, over=ep, copies=copies
             )
         block.mlp.layer = new
         if in_parts:

@@ -10,7 +10,15 @@ from distributed.errors import LayoutError
 from distributed.groups import Mesh
 from distributed.models.transformer import Stack, Tokens, through
 from distributed.parallelize import Parallelized, ParallelStyle
-from distributed.pipeline import run_forwards, run_pipeline, stage_layers, stages_of, sum_tied_gradients_
+from distributed.pipeline import (
+    linked,
+    needs_links,
+    run_forwards,
+    run_pipeline,
+    stage_layers,
+    stages_of,
+    sum_tied_gradients_,
+)
 from distributed.planner.schedules import Op, build_schedule
 from distributed.sharded_data import ShardedData
 
@@ -47,12 +55,16 @@ class PipelinedTransformer:
 
     `costs` of the layers in any unit decide the cut (equal when left out), those of the two ends beside them.
     Gradients of blocks are summed once a step or, under ZeRO 2 and 3, after each micro-batch's backward; those of the two
-    ends, which ZeRO 3 gathers for the whole step, once a step.
+    ends, which ZeRO 3 gathers for the whole step, once a step. `links`: messages go over a group for each direction, as
+    they must over NCCL.
     """
 
     def __init__(self, parallel: Parallelized, mesh: Mesh, style: ParallelStyle, schedule: str = "1f1b", virtual: int = 1,
-                 costs: Sequence[float] | None = None, ends: tuple[float, float] = (0.0, 0.0)):  # fmt: skip
+                 costs: Sequence[float] | None = None, ends: tuple[float, float] = (0.0, 0.0),
+                 links: bool = False):  # fmt: skip
         self.parallel, self._mesh, self._group = parallel, mesh, mesh.group("pp")
+        if links or needs_links(self._group):
+            self._group = linked(mesh)
         self._name, self._virtual = schedule, virtual
         model = parallel.model
         planned = build_schedule(schedule, self._group.size, self._group.size * 2, virtual)

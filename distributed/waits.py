@@ -12,7 +12,7 @@ _CARVED = re.compile(r"^(?P<whole>.+)\.(?P<part>inner|outer)\d+$")
 def axis_of(name: str) -> str:
     """The axis that a group of a mesh works for: tp, cp, ep, dp, pp, or "world" for groups over all of them."""
     carved = _CARVED.match(name)
-    if carved and carved["whole"] == "dp_shardxcp":
+    if carved and carved["whole"].startswith("dp_shardxcp"):
         return "ep" if carved["part"] == "inner" else "dp"
     axes = (carved["whole"] if carved else name).split("x")
     if "pp" in axes:

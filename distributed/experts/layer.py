@@ -90,10 +90,11 @@ def expert_parameters(module: nn.Module) -> Iterator[nn.Parameter]:
             yield from part.bank.parameters()
 
 
-def expert_groups(mesh: Mesh, ep: int) -> tuple[Group, tuple[Group, ...]]:
-    """`ep` neighbours inside dp_shard x cp over which experts lie, and the groups over which expert gradients are summed.
+def expert_groups(mesh: Mesh, ep: int, over_tp: bool = False) -> tuple[Group, tuple[Group, ...]]:
+    """`ep` neighbours inside dp_shard x cp (x tp) over which experts lie, and the groups over which expert gradients are
+    summed. With `over_tp` the ranks of tp must hold different tokens.
 
-    All ranks must call it together. `LayoutError` when `ep` does not divide dp_shard x cp.
+    All ranks must call it together. `LayoutError` when `ep` does not divide the ranks of those axes.
     """
-    inner, outer = mesh.carve(mesh.group("dp_shard", "cp"), ep)
+    inner, outer = mesh.carve(mesh.group(*("dp_shard", "cp", "tp") if over_tp else ("dp_shard", "cp")), ep)
     return inner, (outer, mesh.group("dp_replicate"))

@@ -27,7 +27,8 @@ NO_TARGET = -100
 class TransformerSizes:
     """The shape of a stack. `kv_heads` divides `heads`; `tied`: the head's weight is the embedding's.
 
-    With `experts`, every block's MLP is a sparse mixture of so many, `top_k` for a token.
+    With `experts`, every block's MLP is a sparse mixture of so many, `top_k` for a token. `fused_qkv`: one projection gives
+    queries, keys and values.
     """
 
     vocabulary: int = 64
@@ -41,11 +42,13 @@ class TransformerSizes:
     causal: bool = True
     experts: int = 0
     top_k: int = 2
+    fused_qkv: bool = False
 
     def for_layout(self, sequence: int) -> ModelSizes:
         """What a layout must divide."""
         return ModelSizes(
-            self.heads, self.kv_heads, self.layers, self.vocabulary, self.feed_forward, sequence, self.experts
+            self.heads, self.kv_heads, self.layers, self.vocabulary, self.feed_forward, sequence, self.experts,
+            fused_qkv=self.fused_qkv,
         )  # fmt: skip
 
 
@@ -137,22 +140,34 @@ class WholeAttention(nn.Module):
 
 
 class Attention(nn.Module):
-    """Self-attention; how many heads there are here is read from the weights' shapes."""
+    """Self-attention; how many heads there are here is read from the weights' shapes.
+
+    The rows of a fused projection are interleaved: for each key-value head its queries, then its key, then its value.
+    """
 
     def __init__(self, sizes: TransformerSizes):
         super().__init__()
         self.head_channels = sizes.width // sizes.heads
         self.enter: nn.Module = nn.Identity()
-        self.wq = nn.Linear(sizes.width, sizes.heads * self.head_channels)
-        self.wk = nn.Linear(sizes.width, sizes.kv_heads * self.head_channels)
-        self.wv = nn.Linear(sizes.width, sizes.kv_heads * self.head_channels)
+        self.queries = sizes.heads // sizes.kv_heads
+        self.wqkv: nn.Linear | None = None
+        if sizes.fused_qkv:
+            self.wqkv = nn.Linear(sizes.width, (sizes.heads + 2 * sizes.kv_heads) * self.head_channels)
+        else:
+            self.wq = nn.Linear(sizes.width, sizes.heads * self.head_channels)
+            self.wk = nn.Linear(sizes.width, sizes.kv_heads * self.head_channels)
+            self.wv = nn.Linear(sizes.width, sizes.kv_heads * self.head_channels)
         self.core: nn.Module = WholeAttention(sizes.causal)
         self.wo: nn.Module = nn.Linear(sizes.heads * self.head_channels, sizes.width)
 
     def forward(self, hidden_BLD: torch.Tensor, tokens: Tokens) -> torch.Tensor:
         """(B, L, D)."""
         hidden_BLD = self.enter(hidden_BLD)
-        q, k, v = (w(hidden_BLD).unflatten(-1, (-1, self.head_channels)) for w in (self.wq, self.wk, self.wv))
+        if self.wqkv is not None:
+            heads_BLKXD = self.wqkv(hidden_BLD).unflatten(-1, (-1, self.queries + 2, self.head_channels))
+            q, (k, v) = heads_BLKXD[..., : self.queries, :].flatten(2, 3), heads_BLKXD[..., self.queries :, :].unbind(3)
+        else:
+            q, k, v = (w(hidden_BLD).unflatten(-1, (-1, self.head_channels)) for w in (self.wq, self.wk, self.wv))
         out_BLHD = self.core(rotated(q, tokens), rotated(k, tokens), v, tokens)
         return self.wo(out_BLHD.flatten(2))
 

@@ -79,7 +79,7 @@ class Messages:
                 f"{key} is {tuple(tensor.shape)} {tensor.dtype}, announced was {self._shape_of(key.micro)}"
             )
         for part in parts:
-            work = dist.isend(part, self._group.members[holder], self._group.handle)
+            work = dist.isend(part, self._group.members[holder], self._link(self._group.index, holder))
             assert work is not None
             self._under_way.append((work, part))
         self._under_way = [(work, part) for work, part in self._under_way if not work.is_completed()]
@@ -105,9 +105,12 @@ class Messages:
 
     def _ask(self, sender: int, shape: Sequence[int], dtype: torch.dtype) -> tuple[dist.Work, torch.Tensor]:
         buffer = torch.empty(tuple(shape), dtype=dtype, device=self._device)
-        work = dist.irecv(buffer, self._group.members[sender], self._group.handle)
+        work = dist.irecv(buffer, self._group.members[sender], self._link(sender, self._group.index))
         assert work is not None
         return work, buffer
+
+    def _link(self, sender: int, receiver: int) -> "dist.ProcessGroup | None":
+        return self._group.links.get((sender, receiver), self._group.handle)
 
     def _receive(self, header: torch.Tensor, sender: int) -> torch.Tensor:
         dtype, dims, *shape = header.tolist()

@@ -109,9 +109,8 @@ def _check(schedule: Schedule, stages: Mapping[int, nn.Module], batches: Sequenc
         raise LayoutError(
             f"{schedule.name} holds every stage twice, which is not built; dualpipe-v does the same with one"
         )
-    if group.handle is not None and dist.get_backend(group.handle) == "nccl":
-        # Asked for ahead in one communicator, receives would stand before the sends that the other side waits for.
-        raise LayoutError("pipeline messages over NCCL need a group for each direction, which is not built; use gloo")
+    if needs_links(group) and not group.links:
+        raise LayoutError("pipeline messages over NCCL need a group for each direction: give run_pipeline linked(mesh)")
     if schedule.ranks != group.size:
         raise LayoutError(f"{schedule.name} is for {schedule.ranks} pipeline ranks; there are {group.size}")
     if sorted(stages) != stages_of(schedule, group.index):
@@ -121,6 +120,11 @@ def _check(schedule: Schedule, stages: Mapping[int, nn.Module], batches: Sequenc
     if planned != len(batches):
         raise LayoutError(f"{schedule.name} is for {planned} micro-batches; there are {len(batches)}")
     _refuse_circles(schedule)
+
+
+def needs_links(group: Group) -> bool:
+    """Whether messages of this group must go over links."""
+    return group.handle is not None and dist.get_backend(group.handle) == "nccl"
 
 
 @functools.lru_cache(maxsize=32)

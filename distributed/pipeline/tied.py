@@ -22,16 +22,16 @@ def sum_tied_gradients_(tied: Mapping[str, tuple[Sequence[int], nn.Parameter | N
             continue
         gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.contiguous()
         others: dict[int, torch.Tensor] = {group.index: gradient}
-        works = []
+        asked = []
         for holder in holders:
             if holder != group.index:
                 others[holder] = torch.empty_like(gradient)
                 member = group.members[holder]
-                works.append(dist.isend(gradient, member, group.handle))
-                works.append(dist.irecv(others[holder], member, group.handle))
-        for work in works:
-            if work is not None:
-                work.wait()
+                asked.append(dist.P2POp(dist.isend, gradient, member, group.handle))
+                asked.append(dist.P2POp(dist.irecv, others[holder], member, group.handle))
+        # Asked for together: in NCCL two ranks that both send first would wait for each other.
+        for work in dist.batch_isend_irecv(asked):
+            work.wait()
         # One order of summing on all holders, or the last bits would differ.
         total = others[sorted(holders)[0]].clone()
         for holder in sorted(holders)[1:]:

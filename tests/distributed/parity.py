@@ -33,6 +33,7 @@ class Case:
     micro_batches: int = 2
     schedule: str = "1f1b"
     virtual: int = 1
+    links: bool = False
 
     @property
     def name(self) -> str:
@@ -42,7 +43,14 @@ class Case:
             for field in dataclasses.fields(part)
             if getattr(part, field.name) != getattr(usual, field.name)
         ]
-        return "-".join([str(self.layout), *([self.schedule] if self.layout.pp > 1 else []), *changed])
+        return "-".join(
+            [
+                str(self.layout),
+                *([self.schedule] if self.layout.pp > 1 else []),
+                *(["links"] if self.links else []),
+                *changed,
+            ]
+        )
 
 
 @dataclass
@@ -131,7 +139,7 @@ def train_under(rank: Rank, case: Case, plant: Plant | None = None) -> Record:
 def in_place(parallel: Parallelized, mesh: Mesh, case: Case):
     """(the parameters' holder, micro-batches and key to loss and count)."""
     if case.layout.pp > 1:
-        piped = PipelinedTransformer(parallel, mesh, case.style, case.schedule, case.virtual)
+        piped = PipelinedTransformer(parallel, mesh, case.style, case.schedule, case.virtual, links=case.links)
         return piped.data, piped.gradients
     data = sharded(parallel, mesh, case)
     return data, lambda batches, key: gradients(parallel, data, mesh, batches, key)

@@ -1,5 +1,6 @@
 """A layout says what it means and who is with whom, or says why it cannot be."""
 
+import dataclasses
 import time
 
 import pytest
@@ -71,6 +72,12 @@ def test_the_placement_says_which_axes_leave_a_node():
     [
         (ParallelLayout(tp=3), SIZES, 1, "4 heads do not divide over tp=3"),
         (ParallelLayout(tp=6), ModelSizes(12, 4, 2, 60, 30, 16), 1, "4 key-value heads and tp=6"),
+        (
+            ParallelLayout(tp=4),
+            dataclasses.replace(SIZES, fused_qkv=True),
+            1,
+            "2 key-value heads of fused projections .* tp=4",
+        ),
         (ParallelLayout(cp=3), SIZES, 1, "16 tokens do not divide into 2 x cp=6"),
         (ParallelLayout(pp=4), SIZES, 1, "2 layers are fewer than pp=4"),
         (ParallelLayout(dp_shard=3), SIZES, 3, "4 experts do not divide over ep=3"),
@@ -91,6 +98,14 @@ def test_the_nearest_legal_layout_is_named():
     refuse_unless_legal(near, SIZES)
     # Fewer key-value heads than tensor ranks is legal: they are replicated.
     refuse_unless_legal(ParallelLayout(tp=4), SIZES)
+
+
+def test_experts_may_lie_over_tp_where_they_are_asked_to():
+    with pytest.raises(LayoutError, match="ep=4 does not divide dp_shard x cp = 2"):
+        refuse_unless_legal(ParallelLayout(dp_shard=2, tp=2), SIZES, 4)
+    refuse_unless_legal(ParallelLayout(dp_shard=2, tp=2), SIZES, 4, ep_over_tp=True)
+    with pytest.raises(LayoutError, match="ep=4 does not divide dp_shard x cp x tp = 2"):
+        refuse_unless_legal(ParallelLayout(dp_replicate=2, tp=2), SIZES, 4, ep_over_tp=True)
 
 
 def sums_along_axes(rank: Rank, layout: ParallelLayout) -> list[float]:

@@ -16,6 +16,7 @@ UNTIED = dataclasses.replace(SIZES, tied=False, kv_heads=4, causal=False)
 
 
 SPARSE = dataclasses.replace(SIZES, experts=4)
+FUSED = dataclasses.replace(SIZES, fused_qkv=True)
 FOUR_LAYERS = dataclasses.replace(SIZES, layers=4)
 
 
@@ -35,6 +36,8 @@ SINGLES = [
     _case("tp=2", sequence_parallel=False),
     _case("tp=2"),
     _case("tp=2", UNTIED),
+    _case("tp=2", FUSED),
+    _case("tp=2", SPARSE, ep=2, ep_over_tp=True),
     _case("tp=4"),
     _case("cp=2"),
     _case("cp=2", zigzag=False),
@@ -67,6 +70,7 @@ PAIRS = [
     _piped("pp=2,dp_replicate=2", "1f1b"),
     _piped("pp=2,dp_shard=2", "zb-h1", zero=1),
     _piped("pp=2,dp_shard=2", "1f1b", zero=2),
+    dataclasses.replace(_piped("pp=2,dp_replicate=2", "interleaved", FOUR_LAYERS, virtual=2), links=True),
     _piped("pp=2,dp_shard=2", "1f1b", zero=3, recompute="full"),
     _piped("pp=2,dp_shard=2", "zb-h1", zero=3),
     _piped("pp=2,dp_shard=2", "zb-v", FOUR_LAYERS, zero=3, recompute="full"),
@@ -76,6 +80,7 @@ PAIRS = [
     _case("dp_shard=2,cp=2", SPARSE, ep=4),
     _case("dp_shard=2,tp=2", SPARSE, ep=2, zero=3, recompute="full"),
     _case("dp_shard=2,tp=2", SPARSE, ep=2, sequence_parallel=False),
+    _case("dp_shard=2,tp=2", SPARSE, ep=4, ep_over_tp=True, zero=3),
     _piped("pp=2,dp_shard=2", "1f1b", SPARSE, ep=2, zero=1),
 ]
 FOUR_RANKS = [
@@ -83,6 +88,7 @@ FOUR_RANKS = [
     _case("tp=4", sequence_parallel=False),
     _case("cp=4", ulysses=4),
     _piped("pp=4", "1f1b", FOUR_LAYERS),
+    dataclasses.replace(_piped("pp=4", "zb-h1", FOUR_LAYERS), links=True),
     _case("dp_shard=4", SPARSE, ep=4),
 ]
 TRIPLES = [
@@ -106,6 +112,9 @@ TRIPLES = [
     _piped("pp=2,dp_replicate=2,dp_shard=2", "1f1b", SPARSE, ep=2),
     _piped("pp=2,dp_shard=2,tp=2", "1f1b", SPARSE, ep=2, zero=1),
     _case("dp_shard=2,cp=2,tp=2", SPARSE, ep=2, zero=2),
+    _case("dp_shard=2,cp=2,tp=2", SPARSE, ep=4, ep_over_tp=True, zero=3),
+    _case("dp_replicate=2,dp_shard=2,tp=2", SPARSE, ep=2, ep_over_tp=True, recompute="full"),
+    _piped("pp=2,cp=2,tp=2", "zb-h1", dataclasses.replace(FUSED, experts=4), ep=4, ep_over_tp=True),
 ]
 
 

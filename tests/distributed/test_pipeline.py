@@ -12,6 +12,7 @@ from distributed import LayoutError, ParallelLayout, Rank
 from distributed.exchange import alone
 from distributed.groups import Group, Mesh
 from distributed.pipeline import run_pipeline, stage_layers, stages_of, sum_tied_gradients_
+from distributed.pipeline.links import neighbours
 from distributed.pipeline.stage import StageWork
 from distributed.planner.errors import PlanError
 from distributed.planner.schedules import Op, Schedule, Slot, build_schedule
@@ -278,11 +279,16 @@ def test_stages_of_another_rank_are_refused_before_anything_is_sent():
         run_pipeline(build_schedule("dualpipe", 2, 4), {0: nn.Identity()}, [1] * 4, cross_entropy, of_two)
 
 
-def test_nccl_is_refused_rather_than_waited_for(monkeypatch: pytest.MonkeyPatch):
+def test_nccl_without_a_group_for_each_direction_is_refused_rather_than_waited_for(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("torch.distributed.get_backend", lambda handle: "nccl")
     group = Group("pp", (0, 1), 0, handle=object())
     with pytest.raises(LayoutError, match="over NCCL need a group for each direction"):
         run_pipeline(build_schedule("gpipe", 2, 2), {0: nn.Identity()}, [1, 2], cross_entropy, group)
+
+
+def test_links_join_every_rank_to_both_its_neighbours_each_way():
+    assert neighbours(2) == [(0, 1), (1, 0)] and neighbours(1) == []
+    assert neighbours(4) == [(0, 1), (0, 3), (1, 0), (1, 2), (2, 1), (2, 3), (3, 0), (3, 2)]
 
 
 def test_stages_are_cut_by_cost():
