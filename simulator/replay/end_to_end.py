@@ -17,6 +17,7 @@ from simulator.replay.checks import check_features, check_split, check_sums
 from simulator.replay.clocks import check_lake_clocks
 from simulator.replay.contents import Findings, compose
 from simulator.replay.evidence import gather
+from simulator.replay.exposure import mixture
 from simulator.replay.judgement import PolicySlates, judge, logged_value
 from simulator.replay.known_truth import add_truth, load_truth
 from simulator.replay.long_term import long_term
@@ -105,7 +106,8 @@ def replay(
     return {
         "policies": {entry["name"]: {"headline": entry["headline"], "gain": entry["gain"], "truth": entry["truth"],
                                      "ndcg": entry["ndcg"], "refusal": entry["refusal"]} for entry in report["policies"]},
-        "verdict": report["verdict"], "report": str(workspace.reports / "replay.html"), "json": str(workspace.reports / "replay.json"),
+        "warnings": [mark["sentence"] for mark in report["warnings"]], "verdict": report["verdict"],
+        "report": str(workspace.reports / "replay.html"), "json": str(workspace.reports / "replay.json"),
         "version": written["report"], "value_model": written.get("value_model"), "parity": parity["sentence"],
     }  # fmt: skip
 
@@ -117,7 +119,10 @@ def _window(
     window = load_window(
         workspace, split, name, has_propensities=has_propensities, limit=limit, pool_entries=settings.pool_entries
     )
-    return window, check_sums(window.logged_data(), window.request_R, name) if has_propensities else None
+    if not has_propensities:
+        return window, None
+    mixture(window)
+    return window, check_sums(window.logged_data(), window.request_R, name)
 
 
 def _without_propensities(test: Window, estimator: str) -> str:

@@ -24,6 +24,7 @@ from simulator.evaluation import (
     student_interval,
     value,
 )
+from simulator.evaluation.estimators import ips
 
 GROUPS = {
     "by position": ("ips", "clipped_ips", "snips", "dm", "dr", "sndr", "clipped_dr", "switch_dr", "dros", "sg_ips", "sg_dr"),
@@ -59,7 +60,10 @@ def estimate_all(log: LoggedData, target: Target, seen: Overlap, counts_BV: np.n
             except ValueError as error:
                 why = f"no estimate: {error}"
             else:
-                why = None if name in WITHOUT_WEIGHTS else too_few(terms, name)
+                # A shrunk weight says nothing of overlap: what SLOPE shrinks is judged by the weights before.
+                why = (
+                    None if name in WITHOUT_WEIGHTS else too_few(ips(log, target) if name in FAMILIES else terms, name)
+                )
         if why is not None:
             every["refused"][name] = why
             continue

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from contracts.errors import BadInput
 from simulator.evaluation.logged_data import uniform_prefix
 from simulator.replay.window import Window
 
@@ -60,19 +61,30 @@ class Mixture:
 
 
 def mixture(window: Window) -> Mixture | None:
-    """The logging policy when every logged propensity is that of such a mixture; else None."""
+    """The logging policy when every logged propensity is that of such a mixture; else None.
+
+    `BadInput` when they are all those of such a mixture but for one factor: then they do not sum to one.
+    """
     row_RK = window.pool_rows(window.post_RK)
     rank_RK = _newest_first_rank(window)[np.maximum(row_RK, 0)]
     size_R1 = np.maximum(window.pool_size_R, 1)[:, None]
-    at_rank_RK = rank_RK == np.arange(window.post_RK.shape[1])
+    at_rank_RK = window.shown_RK & (rank_RK == np.arange(window.post_RK.shape[1]))
     elsewhere_RK = window.shown_RK & ~at_rank_RK
-    if not elsewhere_RK.any() or (row_RK[window.shown_RK] < 0).any():
+    if not elsewhere_RK.any() or not at_rank_RK.any() or (row_RK[window.shown_RK] < 0).any():
         return None
-    epsilon = float(np.median((window.propensity_RK * size_R1)[elsewhere_RK]))
-    expected_RK = epsilon / size_R1 + (1 - epsilon) * at_rank_RK
+    random = float(np.median((window.propensity_RK * size_R1)[elsewhere_RK]))
+    newest = float(np.median((window.propensity_RK - random / size_R1)[at_rank_RK]))
+    expected_RK = random / size_R1 + newest * at_rank_RK
     if not np.allclose(expected_RK[window.shown_RK], window.propensity_RK[window.shown_RK], rtol=0, atol=_TOLERANCE):
         return None
-    return Mixture(epsilon, rank_RK, window.pool_size_R)
+    if abs(random + newest - 1) > 1e-6:
+        r, k = (int(x[0]) for x in np.nonzero(window.shown_RK))
+        raise BadInput(
+            f"the propensities of the {window.name} window do not sum to one: those of a pool sum to {random + newest:.4g} at each "
+            f"position, over {int(window.shown_RK.sum()):,} impressions, such as request {window.request_R[r]}, position {k}, post "
+            f"{window.post_RK[r, k]}, shown with {window.propensity_RK[r, k]:.4g} out of {window.pool_size_R[r]} posts"
+        )
+    return Mixture(random, rank_RK, window.pool_size_R)
 
 
 def _newest_first_rank(window: Window) -> np.ndarray:

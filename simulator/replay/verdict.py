@@ -7,14 +7,15 @@ from simulator.replay.question import SERVED, UNTUNED
 
 
 def replay_marks(policies: list[dict[str, Any]], baseline: str) -> list[dict[str, Any]]:
-    """Replayed policies that people would hide posts of more often than under `baseline`: what a log says of the long term
-    about a policy that nobody has seen yet. Figures are per request, of the same length for all policies."""
+    """Replayed policies that gain clicks over `baseline` and would have more posts hidden, which is what a log says of the
+    long term about a policy that nobody has seen yet; the served one also without the gain. Figures are per request, of
+    the same length for all policies."""
     found = []
     for policy in policies:
         clicks, hides = (policy["by_task"].get(task, {}).get("gain") for task in ("click", "hide"))
-        if hides is None or hides["low"] <= 0:
-            continue
         gains = bool(clicks and clicks["low"] > 0)
+        if hides is None or hides["low"] <= 0 or not (gains or policy["name"] == SERVED):
+            continue
         opening = (
             f"{policy['name']} would gain clicks ({said(clicks)}) and have" if gains else f"{policy['name']} would have"
         )

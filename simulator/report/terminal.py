@@ -8,7 +8,8 @@ from rich.table import Table
 
 
 def print_policies(report: dict[str, Any]) -> None:
-    """Value of each policy with its interval, gain over the baseline, effective samples, truth where it is known."""
+    """Value of each policy with its interval, gain over the baseline, effective samples, truth where it is known; then what
+    a policy would be bought with, and the verdict."""
     console = Console(file=sys.stderr, highlight=False)
     # A log file has no width of its own, and a table cut at 80 columns cannot be read.
     if not console.is_terminal:
@@ -38,5 +39,7 @@ def print_policies(report: dict[str, Any]) -> None:
         cells.append("–" if policy["ndcg"] is None else f"{policy['ndcg']:.3f}")
         table.add_row(*cells)
     console.print(table)
+    for mark in report["warnings"]:
+        console.print(f"MIND: {mark['sentence']}", markup=False, style="bold red")
     for sentence in report["verdict"]:
         console.print(sentence, markup=False)

@@ -73,6 +73,13 @@ def scaled(factor: float) -> Callable[[Workspace], None]:
     return fault
 
 
+def jittered(workspace: Workspace) -> None:
+    """Propensities that no policy has, half as large as they were on average."""
+    factor = np.random.default_rng(2).uniform(0.3, 0.7, workspace.samples.manifest(SAMPLES).rows)
+    change(workspace.samples, SAMPLES, "propensity", lambda table: table["propensity"].to_numpy() * factor)
+    same_samples(workspace)
+
+
 def same_samples(workspace: Workspace) -> None:
     """Models say that they were trained on the changed samples, so that no other fault than the planted one is there."""
     digest = workspace.samples.manifest(SAMPLES).content_hash
@@ -164,8 +171,10 @@ FAULTS = {
         nothing, ("--to", "2024-05-20"), r"ends after .*: [\d,]+ requests would lack labels, such as request \d+"),
     "a random split": (
         random_split, (), r"not split by time: [\d,]+ of [\d,]+ impressions .* request \d+, post \d+, .*; a random split lets a model see"),
-    "propensities that sum to two": (
-        scaled(0.5), (), r"do not sum to one over a pool: inverse propensities add up to [12]\.\d+ of the pool size.* such as request \d+"),
+    "propensities that sum to a half": (
+        scaled(0.5), (), r"do not sum to one: those of a pool sum to 0\.5 at each position, over [\d,]+ impressions, such as request \d+"),
+    "propensities of nobody": (
+        jittered, (), r"do not sum to one over a pool: inverse propensities add up to [12]\.\d+ of the pool size.* such as request \d+"),
     "a propensity of zero for what was shown": (
         zero_for_shown, (), r"(\d+) of \1 impressions of the test window have a propensity that .* outside \(0, 1\].* request \d+"),
     "a log without propensities given to IPS": (
@@ -216,7 +225,7 @@ def test_the_log_without_a_fault_is_replayed_for_the_policies_and_days_asked_for
         "--to",
         "2024-05-18",
         "--estimator",
-        "snips",
+        "pbm",
         "--json",
     ]
     result = CliRunner().invoke(main, ["replay", "--workspace", str(copy.root), *options])
@@ -226,6 +235,6 @@ def test_the_log_without_a_fault_is_replayed_for_the_policies_and_days_asked_for
     assert list(said["policies"]) == ["chronological", "popularity"]
     assert report["windows"]["test"]["start"] == "2024-05-17 12:00"
     assert report["windows"]["test"]["end"] == "2024-05-18 00:00"
-    assert {policy["headline"]["estimator"] for policy in report["policies"]} == {"snips"}
+    assert {policy["headline"]["estimator"] for policy in report["policies"]} == {"pbm"}
     assert report["served"] is None and said["value_model"] is None
     assert "popularity" in report["verdict"][0]

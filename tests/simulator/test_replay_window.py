@@ -184,6 +184,17 @@ def test_exposure_is_known_only_where_every_propensity_comes_out(tmp_path):
     assert mixture(load(tmp_path / "wrong", lambda rows: mixed(rows, True))) is None
 
 
+def test_a_mixture_whose_propensities_sum_to_more_than_one_is_refused(tmp_path):
+    def mixed_and_scaled(rows):
+        for row in rows["samples"]:
+            row["propensity"] = 1.2 * (0.5 / 5 + 0.5 * (4 - row["post_id"] % 100 == row["position"]))
+
+    with pytest.raises(
+        BadInput, match=r"sum to 1.2 at each position, over 60 impressions, such as request 0, position 0, post 0"
+    ):
+        mixture(load(tmp_path, mixed_and_scaled))
+
+
 @pytest.mark.parametrize(
     ("parents", "metrics", "sentence"),
     [
