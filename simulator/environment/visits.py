@@ -12,7 +12,7 @@ from simulator.environment.settings import EnvironmentSettings
 
 MOST_REQUESTS_A_DAY = 24
 SATISFACTION_MEMORY = 0.85
-USUAL_CONTENTMENT, CONTENTMENT_SPREAD = 0.1, 0.15
+USUAL_CONTENTMENT, CONTENTMENT_SPREAD = 0.15, 0.15
 """Contentment per viewed post that leaves satisfaction at 0, and how far from it moves satisfaction by most of its range."""
 
 
