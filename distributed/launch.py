@@ -18,6 +18,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from distributed.affinity import affinity, pin
 from distributed.errors import LayoutError, RankFailed
 from distributed.rank import Rank
 
@@ -37,7 +38,8 @@ def launch(worker: Callable[..., Any], arguments: Sequence[Any] = (), nproc: int
     there is a GPU for each. Under torchrun (RANK and WORLD_SIZE set) this process joins as the rank it is told to be,
     and the list holds its own result alone. `timeout_s` bounds each collective, not the run. Each rank computes on
     `threads` CPU threads: for small models more ranks gain more than more threads, whose waiting costs most on a busy
-    machine. `worker` and `arguments` must be picklable.
+    machine; where the machine has several memory nodes, each keeps to the CPUs of one. `worker` and `arguments` must be
+    picklable.
 
     Raises `RankFailed` when a rank fails (the others are stopped first); with one rank, what the worker raised.
     """
@@ -82,6 +84,7 @@ def _join_given(worker: Callable[..., Any], arguments: Sequence[Any], nproc: int
     rank = Rank(int(os.environ["RANK"]), world_size, _device(local_index, local_ranks))
     if world_size == 1:
         return worker(rank, *arguments)
+    pin(affinity(local_index, local_ranks, rank.device))
     with _group(rank, timeout_s, {"init_method": "env://"}):
         return worker(rank, *arguments)
 
@@ -136,6 +139,7 @@ def _run_rank(pipe: connection.Connection, worker: Callable[..., Any], arguments
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     try:
         rank = Rank(index, nproc, _device(index, nproc))
+        pin(affinity(index, nproc, rank.device))
         store = dist.TCPStore(_LOOPBACK, port, is_master=False, timeout=datetime.timedelta(seconds=timeout_s))
         with _group(rank, timeout_s, {"store": store}):
             # Plain pickle: torch's own would share tensors through this process, which is about to end.

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import textwrap
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from distributed.affinity import placement
 from distributed.average import MovingAverage
 from distributed.groups import Mesh
 from distributed.mesh import ParallelLayout
@@ -96,8 +98,9 @@ def train_work(work: Work, train_rows: int, validation_rows: int, settings: Trai
                report: Callable[[str], None] | None = None, step_log: Path | None = None) -> TrainResult:  # fmt: skip
     """Trains what was put on the mesh; every rank returns the same result, bitwise.
 
-    A batch whose loss or gradient is not finite is skipped on all ranks together and counted. `report` gets one line per
-    epoch, on the first rank. `step_log`: a file for a line a step and rank (`distributed.step_log`), begun anew.
+    A batch whose loss or gradient is not finite is skipped on all ranks together and counted. `report` gets the placement of
+    several ranks and one line per epoch, on the first rank. `step_log`: a file for a line a step and rank
+    (`distributed.step_log`), begun anew.
     """
     rank = work.mesh.rank
     batches = EpochBatches(train_rows, settings.batch_size, settings.seed)
@@ -107,6 +110,8 @@ def train_work(work: Work, train_rows: int, validation_rows: int, settings: Trai
     average = None if settings.average_decay is None else MovingAverage(work.data, settings.average_decay)
     log = StepLog(work.mesh, step_log)
     result = TrainResult(state={}, learning_rate=settings.learning_rate, best_epoch=-1, best_validation=math.inf)
+    if report and rank.first and rank.world_size > 1:
+        report(textwrap.indent(placement(work.mesh.layout), "  "))
     seconds, tried = 0.0, 0
     for epoch in range(settings.epochs):
         begun = time.perf_counter()

@@ -118,7 +118,8 @@ def logged(rank: Rank, axes: str, style: ParallelStyle, path: str) -> list[str]:
 def test_the_log_of_a_run_is_diagnosed_by_the_planner(tmp_path: Path):
     path = tmp_path / "steps.jsonl"
     said = pool().run(logged, ("pp=2,dp_shard=2", ParallelStyle(ep=2), str(path)), 4)[0]
-    assert len(said) == 2 and "samples/s" in said[0] and "waiting (" in said[0] and "GB, 4 rank(s)" in said[0]
+    assert len(said) == 3 and "pp=2: inside a node" in said[0]
+    assert "samples/s" in said[1] and "waiting (" in said[1] and "GB, 4 rank(s)" in said[1]
     lines = read_step_log(path)
     assert [(line["step"], line["rank"]) for line in lines] == [(step, rank) for step in range(4) for rank in range(4)]
     for line in lines:
