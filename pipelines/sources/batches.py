@@ -1,5 +1,6 @@
 """Foreign files as batches of columns with their line numbers; a line that has no columns is put aside, not skipped."""
 
+import csv
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from pipelines.sources.mapping import Files
 BATCH_BYTES = 8 << 20
 JSON_LINES = 50_000
 SAY_EVERY_S = 10.0
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ def read_batches(path: Path, folder: Path, spec: Files, rejected: Rejected, read
     root = folder if folder.is_dir() else folder.parent
     in_folder = path.parent.name if path.parent != root else ""
     said, size = time.monotonic(), path.stat().st_size
-    for batch in batches:
+    for batch in _readable(batches, path, spec):
         read.lines += len(batch)
         if time.monotonic() - said > SAY_EVERY_S:
             said = time.monotonic()
@@ -98,9 +100,18 @@ def read_batches(path: Path, folder: Path, spec: Files, rejected: Rejected, read
             yield Batch(batch.file, batch.line_N, batch.columns | places, read.lines_before)
 
 
+def _readable(batches: Iterator[Batch], path: Path, spec: Files) -> Iterator[Batch]:
+    try:
+        yield from batches
+    except (pa.ArrowException, OSError) as error:
+        raise BadInput(f"{path} cannot be read as {spec.format}: {error}") from None
+
+
 def raw_lines(path: Path, numbers: set[int]) -> dict[int, str]:
     """Line number (from 1) -> the line as it stands in a text file, or the row of a Parquet file as JSON."""
-    if path.suffix == ".parquet":
+    with path.open("rb") as file:
+        is_parquet = file.read(4) == b"PAR1"
+    if is_parquet:
         rows = pq.ParquetFile(path).read().take(pa.array([number - 1 for number in sorted(numbers)]))
         return dict(zip(sorted(numbers), (orjson.dumps(row, default=str).decode() for row in rows.to_pylist())))
     lines = {}
@@ -148,9 +159,9 @@ def _csv(path: Path, read: FileRead, spec: Files, rejected: Rejected) -> Iterato
         return "skip"
 
     with _opened(path) as stream:
-        first = next(_lines(stream)).removeprefix(b"\xef\xbb\xbf").rstrip(b"\r").decode("utf-8", "replace")
+        first = next(_lines(stream)).removeprefix(BYTE_ORDER_MARK).rstrip(b"\r").decode("utf-8", "replace")
+    quote = spec.quote or False
     with _opened(path) as stream:
-        quote = spec.quote or False
         parse = pacsv.ParseOptions(delimiter=spec.delimiter, quote_char=quote, double_quote=bool(quote),
                                    ignore_empty_lines=False, invalid_row_handler=put_aside)  # fmt: skip
         # One thread, as only then rows have numbers.
@@ -160,32 +171,33 @@ def _csv(path: Path, read: FileRead, spec: Files, rejected: Rejected) -> Iterato
             if missing := [column for column in wanted if column not in spec.header]:
                 raise BadInput(f"the header for {path} lacks column {', '.join(missing)}")
         else:
-            names = [one.strip('"') for one in first.split(spec.delimiter)]
+            names = (
+                next(csv.reader([first], delimiter=spec.delimiter, quotechar=spec.quote))
+                if spec.quote
+                else first.split(spec.delimiter)
+            )
             if repeated := sorted({one for one in names if names.count(one) > 1 and one in spec.foreign()}):
                 raise BadInput(f"{path}: line 1 has column {', '.join(repeated)} more than once")
             _check_columns(path, names, spec)
             wanted = spec.foreign()
         convert = pacsv.ConvertOptions(column_types={column: pa.binary() for column in wanted}, include_columns=wanted,
                                        strings_can_be_null=False)  # fmt: skip
-        try:
-            reader = pacsv.open_csv(stream, read_options=reading, parse_options=parse, convert_options=convert)
-            line, counted = 1 if spec.header else 2, 0
-            for rows in reader:
-                line_N, counted = _numbered(line, rows.num_rows, torn, counted)
-                line = int(line_N[-1]) + 1 if len(line_N) else line
-                columns = {column: rows.column(i) for i, column in enumerate(rows.schema.names)}
-                yield _decoded(Batch(read.name, line_N, columns), spec.encoding, read, rejected)
-        except pa.ArrowInvalid as error:
-            raise BadInput(f"{path} cannot be read as CSV: {error}") from None
+        reader = pacsv.open_csv(stream, read_options=reading, parse_options=parse, convert_options=convert)
+        line, counted = 1 if spec.header else 2, 0
+        for rows in reader:
+            line_N, counted = _numbered(line, rows.num_rows, torn, counted)
+            line = int(line_N[-1]) + 1 if len(line_N) else line
+            columns = {column: rows.column(i) for i, column in enumerate(rows.schema.names)}
+            yield _decoded(Batch(read.name, line_N, columns), spec.encoding, read, rejected)
 
 
 def _numbered(line: int, rows: int, torn: list[int], counted: int) -> tuple[np.ndarray, int]:
     """(line numbers (rows,) from `line` on without the torn lines, how many of `torn` lie before their end)."""
-    end = line + rows
+    end, first = line + rows, counted
     while counted < len(torn) and torn[counted] < end:
         counted += 1
         end += 1
-    here = np.array([number for number in torn if line <= number < end], dtype=np.int64)
+    here = np.array(torn[first:counted], dtype=np.int64)
     return np.setdiff1d(np.arange(line, end), here, assume_unique=True), counted
 
 
@@ -226,7 +238,7 @@ def _json_lines(path: Path, read: FileRead, spec: Files, rejected: Rejected) -> 
     with _opened(path) as stream:
         for number, line in enumerate(_lines(stream), start=1):
             try:
-                record = orjson.loads(line)
+                record = orjson.loads(line if number > 1 else line.removeprefix(BYTE_ORDER_MARK))
             except orjson.JSONDecodeError:
                 read.reject(rejected, number, "not JSON" if line.strip() else "an empty line")
                 continue
@@ -264,10 +276,7 @@ def _text(value: Any) -> str | None:
 
 
 def _parquet(path: Path, read: FileRead, spec: Files, rejected: Rejected) -> Iterator[Batch]:
-    try:
-        file = pq.ParquetFile(path)
-    except pa.ArrowInvalid as error:
-        raise BadInput(f"{path} is not Parquet: {error}") from None
+    file = pq.ParquetFile(path)
     _check_columns(path, file.schema_arrow.names, spec)
     line = 1
     for rows in file.iter_batches(batch_size=JSON_LINES, columns=spec.foreign()):

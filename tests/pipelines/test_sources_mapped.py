@@ -293,3 +293,24 @@ def test_numbers_that_are_kept_are_the_logs_own_and_a_word_among_them_is_put_asi
     assert {row["user_id"] for row in rows(workspace, "impressions")} == {700, 31}
     assert report["rejected"][0]["reason"] == "user_id (who) is not a whole number from 0 on"
     assert pa.compute.max(workspace.lake.read(TABLES["users"])["user_id"]).as_py() == 701  # the publisher
+
+
+@pytest.mark.parametrize(("name", "form"), [("people.parquet", "parquet"), ("people.csv.gz", "csv")])
+def test_a_file_that_is_not_what_it_is_said_to_be_is_named(name: str, form: str, tmp_path: Path) -> None:
+    mapping = MAPPING.replace('path = "people.csv"\nformat = "csv"', f'path = "{name}"\nformat = "{form}"')
+    folder = write(tmp_path / "in", mapping=mapping)
+    (folder / name).write_bytes(
+        gzip.compress(b"id,joined,town,plan\n" * 9)[:-20] if form == "csv" else b"PAR1 nothing PAR1"
+    )
+    with pytest.raises(BadInput, match=f"{name} cannot be read"):
+        load(folder, tmp_path / "ws")
+
+
+def test_a_header_with_quotation_marks_names_the_same_columns(tmp_path: Path, loaded: Workspace) -> None:
+    quoted = {
+        name: '"' + text.split("\n", 1)[0].replace(",", '","') + '"\n' + text.split("\n", 1)[1]
+        for name, text in FILES.items()
+    }
+    workspace, report = load(write(tmp_path / "in", quoted), tmp_path / "ws")
+    assert report["rejected_rows"] == 0
+    assert workspace.lake.read(TABLES["impressions"]).equals(loaded.lake.read(TABLES["impressions"]))
