@@ -72,7 +72,13 @@ def _simulate_like(workspace: Workspace, like: Path, given: dict[str, Any]) -> d
         report = bring_log(workspace, lambda staging: imitate(staging, log, given))
         artifact = write_report(workspace, report)
     print_marginals(report)
-    return {"report": str(workspace.reports / "likeness" / "likeness.html"), "version": artifact.version, **report}
+    fit = report["fit"]
+    return {
+        "source": report["source"], "like": report["log"]["source"], "counts": report["counts"],
+        "content_hashes": report["content_hashes"], "fitted": len(fit["estimates"]), "not_fitted": fit["not_fitted"],
+        "distances": [{key: one[key] for key in ("name", "distance", "unit", "relative")} for one in report["marginals"]],
+        "report": str(workspace.reports / "likeness" / "likeness.html"), "version": artifact.version,
+    }  # fmt: skip
 
 
 @click.command("features")
