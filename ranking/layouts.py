@@ -20,10 +20,12 @@ RECOMPUTE = ("none", "full", "selective")
 @dataclass(frozen=True)
 class TrainingLayout:
     """`zero` None: 1 where dp_shard is above 1, else 0. `micro_batches` of each data rank; `schedule` and `virtual` (stages a
-    rank) are those of a pipeline, `ulysses` the ranks of cp that swap tokens for heads; the rest of cp is a ring."""
+    rank) are those of a pipeline, `ep_over_tp` as in `ParallelStyle`, `ulysses` the ranks of cp that swap tokens for heads;
+    the rest of cp is a ring."""
 
     axes: ParallelLayout = dataclasses.field(default_factory=ParallelLayout)
     ep: int = 1
+    ep_over_tp: bool = False
     zero: int | None = None
     micro_batches: int = 1
     schedule: str = "1f1b"
@@ -48,7 +50,8 @@ class TrainingLayout:
     @property
     def style(self) -> ParallelStyle:
         """As `distributed.parallelize` takes it."""
-        return ParallelStyle(zero=self.zero_stage, recompute=self.recompute, ep=self.ep, ulysses=self.ulysses)
+        return ParallelStyle(zero=self.zero_stage, recompute=self.recompute, ep=self.ep, ep_over_tp=self.ep_over_tp,
+                             ulysses=self.ulysses)  # fmt: skip
 
     def __str__(self) -> str:
         usual = TrainingLayout(self.axes)
@@ -67,7 +70,7 @@ class TrainingLayout:
                 raise LayoutError(
                     f"{axis}={getattr(axes, axis)}: the mmoe model has {lacks} to cut; use --model sequence"
                 )
-        self._refuse_unused(("schedule", "virtual", "recompute", "ulysses"),
+        self._refuse_unused(("schedule", "virtual", "recompute", "ulysses", "ep_over_tp"),
                             "the mmoe model has no layers and no sequence; use --model sequence")  # fmt: skip
         if axes.tp > 1 and self.ep > 1:
             raise LayoutError(f"tp={axes.tp} with ep={self.ep}: the experts of the mmoe model lie over one of the two")
@@ -86,7 +89,7 @@ class TrainingLayout:
     def refuse_unless_sequence(self, sizes: ModelSizes) -> None:
         """`LayoutError` unless a sequence ranker of `sizes` can lie so."""
         axes = self.axes
-        refuse_unless_legal(axes, sizes, self.ep)
+        refuse_unless_legal(axes, sizes, self.ep, self.ep_over_tp)
         if axes.cp % self.ulysses or sizes.heads // axes.tp % self.ulysses:
             raise LayoutError(
                 f"ulysses={self.ulysses} must divide cp={axes.cp} and the {sizes.heads // axes.tp} heads of a tp rank; "

@@ -58,6 +58,7 @@ def prerank_verb(workspace: Workspace) -> dict[str, Any]:
     show_default=True,
     help="Ranks over which experts lie: neighbours inside dp_shard x cp.",
 )
+@click.option("--ep-over-tp", is_flag=True, help="Experts lie over neighbours inside dp_shard x cp x tp instead.")
 @click.option(
     "--zero",
     type=click.IntRange(0, 3),

@@ -38,6 +38,7 @@ MORE_RANKS = {
         _case("pp=2,dp_shard=2", FOUR_LAYERS, micro_batches=4, schedule="zb-v", ep=2),
         _case("dp_shard=2,cp=2", ep=4, zero=2),
         _case("tp=4"),
+        _case("dp_shard=2,tp=2", ep=4, ep_over_tp=True, zero=2),
         _case("pp=2,dp_shard=2", zero=3, micro_batches=2, recompute="full"),
     ],
     8: [
