@@ -43,6 +43,8 @@ class Parallelized:
     model: Stack
     placements: dict[str, Placement]
     split: ContextSplit
+    tokens_over: tuple[Group, ...]
+    """Groups whose ranks hold other tokens: those of tp where they have parts of the sequences, and the data ranks."""
 
     def part(self, tokens: Tokens) -> Tokens:
         """This rank's part of whole sequences."""
@@ -81,7 +83,8 @@ def parallelize(model: Stack, mesh: Mesh, style: ParallelStyle, sequence: int,
         for block in blocks:
             block.attention.core = ContextAttention(split, sizes.causal)
     recompute_blocks(blocks, style.recompute)
-    return Parallelized(model, placements, split)
+    in_parts = style.sequence_parallel and tp.size > 1
+    return Parallelized(model, placements, split, (tp, mesh.data) if in_parts else (mesh.data,))
 
 
 @dataclass
@@ -181,9 +184,10 @@ def _share_experts(blocks: list[Block], mesh: Mesh, style: ParallelStyle, placem
         old = block.mlp.layer
         new = ExpertLayer(
             block.norm_mlp.weight.shape[0], old.bank.down.shape[1], old.router.settings, ep=ep,
-            split=mesh.group("cp", "tp") if in_parts else mesh.group("cp"),
+            queue=mesh.data, split=mesh.group("cp", "tp") if in_parts else mesh.group("cp"),
+            capacity_factor=old.capacity_factor,
         )  # fmt: skip
-        new.router = old.router
+        new.router, new.shared = old.router, old.shared
         for part in ("gate_up", "down"):
             name = f"blocks.{number}.mlp.layer.bank.{part}"
             local, slice_ = shard_along(getattr(old.bank, part).detach(), ep, 0, what=name)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from distributed.experts import ExpertLayer
+from distributed.experts import StepLoad, balance_, take_load
 from distributed.groups import Mesh
 from distributed.models.transformer import Stack, Tokens
 from distributed.parallelize import Cut, ParallelStyle, parallelize
@@ -47,8 +47,8 @@ class StackWork:
             self.data = ShardedData(model, units, mesh, self._parallel.placements, style.zero, compute=style.compute)
         self._rank = data_rank(mesh)
         self._in_parts = style.sequence_parallel and mesh.layout.tp > 1
-        self._layers = {name: part for name, part in model.named_modules() if isinstance(part, ExpertLayer)}
-        self._routed = {name: torch.zeros_like(layer.load.routed_E) for name, layer in self._layers.items()}
+        self._load: dict[str, StepLoad] = {}
+        self._routed = {name: torch.zeros_like(load.routed_E) for name, load in take_load(model).items()}
 
     def gradients(self, rows_B: np.ndarray, key: int) -> tuple[float, float]:
         """Weights are counted before the first forward, so that no split weighs rows differently."""
@@ -57,14 +57,14 @@ class StackWork:
             loss, weight = self._piped.gradients(batches, key)
         else:
             loss, weight = gradients(self._parallel, self.data, self.mesh, batches, key)
-        self._dropped_E = torch.zeros(self._sizes.experts, dtype=torch.int64)
-        self._taken_E = torch.zeros_like(self._dropped_E)
-        for name, layer in self._layers.items():
-            self._routed[name] += layer.load.routed_E
-            self._dropped_E += layer.load.dropped_E
-            self._taken_E += layer.load.routed_E - layer.load.dropped_E
-            layer.load.clear()
+        self._load = take_load(self.module)
+        for name, (routed_E, _) in self._load.items():
+            self._routed[name] += routed_E
         return loss, weight
+
+    def after_step(self) -> None:
+        """Routers that balance by a bias move it."""
+        balance_(self.module, self._load, *self._parallel.tokens_over)
 
     def figures(self, rows: int) -> torch.Tensor:
         """In batches of `validation_batch` rows, cut like training's."""
@@ -73,8 +73,7 @@ class StackWork:
             batches = self._batches(np.arange(start, min(rows, start + self._validation_batch)), self._validation_of)
             for part_K2 in self._outputs(batches):
                 total = part_K2.double() if total is None else total + part_K2.double()
-        for layer in self._layers.values():
-            layer.load.clear()
+        take_load(self.module)
         return self._everywhere(total)
 
     def state(self) -> dict[str, torch.Tensor]:
@@ -96,7 +95,10 @@ class StackWork:
 
     def taken(self) -> tuple[list[int] | None, int]:
         """Over the micro-batches of the last `gradients`."""
-        return (self._taken_E.tolist(), int(self._dropped_E.sum())) if self._layers else (None, 0)
+        if not self._load:
+            return None, 0
+        routed_E, dropped_E = (torch.stack(counts).sum(0) for counts in zip(*self._load.values()))
+        return (routed_E - dropped_E).tolist(), int(dropped_E.sum())
 
     def _batches(self, rows_B: np.ndarray, batch_of: Batch) -> list[Tokens]:
         mine_B = shard(rows_B, self._rank)

@@ -162,6 +162,7 @@ def _step(work: Work, optimizer: torch.optim.Optimizer, mean: float, settings: T
         scale_(work.data, settings.clip_norm / norm)
     optimizer.step()
     work.data.after_step()
+    work.after_step()
     result.steps += 1
     result.largest_norm = max(result.largest_norm, norm)
     return True

@@ -34,6 +34,10 @@ class Work(Protocol):
         """Leaves the gradient of the global batch's mean loss in place; returns (mean loss, weight). `key` is the step's."""
         ...
 
+    def after_step(self) -> None:
+        """What the model does after a step that was applied, beside the optimizer's part."""
+        ...
+
     def figures(self, rows: int) -> torch.Tensor:
         """(K, 2) sums and weights over all validation rows, as `Validation` has them."""
         ...
@@ -89,6 +93,9 @@ class ModuleWork:
         scale = 1.0 / total_weight if total_weight > 0 else 0.0
         scale_(self.data, scale)
         return total_loss * scale, total_weight
+
+    def after_step(self) -> None:
+        """Nothing."""
 
     def figures(self, rows: int) -> torch.Tensor:
         """Each data rank evaluates its share, in as many calls as the others."""

@@ -27,8 +27,9 @@ NO_TARGET = -100
 class TransformerSizes:
     """The shape of a stack. `kv_heads` divides `heads`; `tied`: the head's weight is the embedding's.
 
-    With `experts`, every block's MLP is a sparse mixture of so many, `top_k` for a token. `fused_qkv`: one projection gives
-    queries, keys and values.
+    With `experts`, every block's MLP is a sparse mixture of so many, `top_k` for a token, and `shared_experts` more that every
+    token uses; `score`, `balance`, `z` and `bias_step` are those of `RouterSettings`, `capacity_factor` that of `ExpertLayer`,
+    over the tokens of a micro-batch on all data ranks. `fused_qkv`: one projection gives queries, keys and values.
     """
 
     vocabulary: int = 64
@@ -43,6 +44,19 @@ class TransformerSizes:
     experts: int = 0
     top_k: int = 2
     fused_qkv: bool = False
+    score: str = "softmax"
+    balance: float = 0.01
+    z: float = 0.0
+    bias_step: float = 0.0
+    shared_experts: int = 0
+    capacity_factor: float | None = None
+
+    @property
+    def router(self) -> RouterSettings:
+        """How tokens are routed."""
+        return RouterSettings(
+            self.experts, self.top_k, self.score, balance=self.balance, z=self.z, bias_step=self.bias_step
+        )
 
     def for_layout(self, sequence: int) -> ModelSizes:
         """What a layout must divide."""
@@ -196,7 +210,8 @@ class SparseMLP(nn.Module):
 
     def __init__(self, sizes: TransformerSizes):
         super().__init__()
-        self.layer = ExpertLayer(sizes.width, sizes.feed_forward, RouterSettings(sizes.experts, sizes.top_k))
+        self.layer = ExpertLayer(sizes.width, sizes.feed_forward, sizes.router, capacity_factor=sizes.capacity_factor,
+                                 shared=sizes.shared_experts)  # fmt: skip
         self.total: nn.Module = nn.Identity()
         self.sequence_shard = (0, 1)
 

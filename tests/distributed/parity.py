@@ -10,6 +10,8 @@ import numpy as np
 import torch
 
 from distributed import ParallelLayout, Rank
+from distributed.exchange import alone
+from distributed.experts import balance_, take_load
 from distributed.groups import Mesh
 from distributed.models.transformer import Tokens, Transformer, TransformerSizes
 from distributed.parallelize import Parallelized, ParallelStyle, parallelize
@@ -100,6 +102,7 @@ def reference(sizes: TransformerSizes, steps: int) -> Record:
             # Not torch's clip_grad_norm_, which adds 1e-6 to the norm.
             parameter.grad.mul_(min(1.0, CLIP / norm))
         optimizer.step()
+        balance_(model, take_load(model), alone())
     record.parameters = {name: p.detach().numpy() for name, p in model.named_parameters()}
     return record
 
@@ -128,6 +131,7 @@ def train_under(rank: Rank, case: Case, plant: Plant | None = None) -> Record:
                 parameter.grad.mul_(CLIP / norm)
         optimizer.step()
         data.after_step()
+        balance_(parallel.model, take_load(parallel.model), *parallel.tokens_over)
     record.parameters = whole(parallel, data, False)
     record.digest = hashlib.sha256(b"".join(a.tobytes() for _, a in sorted(record.parameters.items()))).hexdigest()
     record.stage = mesh.coordinate["pp"]

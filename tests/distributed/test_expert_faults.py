@@ -127,3 +127,16 @@ def test_fault_21_a_balance_loss_that_is_taken_after_the_drops_is_seen():
     free, tight, wrong = _balance_loss(None, False), _balance_loss(0.25, False), _balance_loss(0.25, True)
     assert free == tight
     assert abs(wrong - free) > SEEN
+
+
+def bias_by_the_ranks_own_load(parallel: Parallelized, mesh: Mesh) -> None:
+    parallel.tokens_over = (alone(),)
+
+
+def test_a_router_bias_that_follows_one_ranks_load_alone_is_seen():
+    sizes = dataclasses.replace(SPARSE, bias_step=0.1)
+    single = reference(sizes, 6)
+    case = Case(ParallelLayout(dp_shard=2), ParallelStyle(ep=2), sizes, steps=6)
+    for plant in (None, bias_by_the_ranks_own_load):
+        found = pool().run(train_under, (case, plant), 2)[0]
+        assert (distance(found, single) > SEEN) == (plant is not None)

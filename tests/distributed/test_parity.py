@@ -16,6 +16,8 @@ UNTIED = dataclasses.replace(SIZES, tied=False, kv_heads=4, causal=False)
 
 
 SPARSE = dataclasses.replace(SIZES, experts=4)
+ROUTED = dataclasses.replace(SPARSE, score="sigmoid", balance=0.02, z=0.01, bias_step=0.05, shared_experts=1)
+TIGHT = dataclasses.replace(SPARSE, capacity_factor=0.8)
 FUSED = dataclasses.replace(SIZES, fused_qkv=True)
 FOUR_LAYERS = dataclasses.replace(SIZES, layers=4)
 
@@ -55,6 +57,9 @@ SINGLES = [
     _piped("pp=2", "zb-v", FOUR_LAYERS),
     _piped("pp=2", "dualpipe-v", FOUR_LAYERS),
     _case("dp_shard=2", SPARSE, ep=2),
+    _case("dp_shard=2", ROUTED, ep=2, zero=3, recompute="full"),
+    _case("tp=2", ROUTED),
+    dataclasses.replace(_case("dp_shard=2", TIGHT, ep=2), micro_batches=1),
     _case("cp=2", SPARSE, ep=2),
 ]
 PAIRS = [
@@ -80,6 +85,7 @@ PAIRS = [
     _case("dp_shard=2,cp=2", SPARSE, ep=4),
     _case("dp_shard=2,tp=2", SPARSE, ep=2, zero=3, recompute="full"),
     _case("dp_shard=2,tp=2", SPARSE, ep=2, sequence_parallel=False),
+    _piped("pp=2,dp_shard=2", "zb-h1", ROUTED, ep=2, zero=1),
     _case("dp_shard=2,tp=2", SPARSE, ep=4, ep_over_tp=True, zero=3),
     _piped("pp=2,dp_shard=2", "1f1b", SPARSE, ep=2, zero=1),
 ]
