@@ -1,5 +1,7 @@
 """The whole fit of a log, from its tables alone, and the environment's settings that it amounts to."""
 
+from typing import Any
+
 import numpy as np
 
 from contracts.clock import DAY, to_datetime
@@ -25,8 +27,16 @@ NEVER_FITTED = {
 }
 
 
-def fit_log(log: LoggedLog, *, worlds: int = WORLDS) -> tuple[Fit, EnvironmentSettings]:
-    """What the log says of the environment's parameters, each with its interval, and the settings with these values."""
+def fit_log(
+    log: LoggedLog, given: dict[str, Any] | None = None, *, worlds: int = WORLDS
+) -> tuple[Fit, EnvironmentSettings]:
+    """What the log says of the environment's parameters, each with its interval, and the settings with these values.
+
+    `given`: settings that are not taken from the log, sizes and seed apart also those of the worlds that are simulated to
+    fit action rates; so a policy belongs there when the log's feeds were filled by another than the default.
+    """
+    given = given or {}
+    of_worlds = {name: value for name, value in given.items() if name not in ("users", "days", "seed")}
     fit = Fit()
     with stage("fit: examination"):
         curve_K = fit_examination(log, fit)
@@ -38,9 +48,9 @@ def fit_log(log: LoggedLog, *, worlds: int = WORLDS) -> tuple[Fit, EnvironmentSe
         fit_posting(log, fit)
         fit_hours(log, fit)
         fit_kinds(log, fit)
-        fit_graph(log, settings_of(log, fit), fit)
+        fit_graph(log, settings_of(log, fit, of_worlds), fit)
     with stage(f"fit: action rates by tie strength, in {worlds + 2} simulated worlds"):
-        settings = settings_of(log, fit)
+        settings = settings_of(log, fit, of_worlds)
         days = min(settings.days, MOST_DAYS)
         small = {
             "users": min(settings.users, MOST_USERS),
@@ -49,11 +59,11 @@ def fit_log(log: LoggedLog, *, worlds: int = WORLDS) -> tuple[Fit, EnvironmentSe
         }
         fit_levels(log, settings.model_copy(update=small), fit, worlds)
     fit.not_fitted |= NEVER_FITTED
-    return fit, settings_of(log, fit)
+    return fit, settings_of(log, fit, given)
 
 
-def settings_of(log: LoggedLog, fit: Fit) -> EnvironmentSettings:
-    """The environment with what was fitted so far; defaults elsewhere."""
+def settings_of(log: LoggedLog, fit: Fit, given: dict[str, Any]) -> EnvironmentSettings:
+    """The environment with what is `given`, else with what was fitted so far; defaults elsewhere."""
     values: dict = {"users": log.users, "days": max(log.days, 1), "live_days": log.dataset.live_us / DAY}
     values["start"] = to_datetime(log.dataset.start // DAY * DAY)
     values["warmup_days"] = int(np.clip(round(log.dataset.warmup_us / DAY), 0, values["days"] - 1))
@@ -73,4 +83,7 @@ def settings_of(log: LoggedLog, fit: Fit) -> EnvironmentSettings:
     for name in ("kind_shares", "visibility_shares"):
         if name in values:
             values[name] = tuple(x / sum(values[name]) for x in values[name])
+    values |= given
+    if "warmup_days" not in given:
+        values["warmup_days"] = min(values["warmup_days"], max(values["days"] // 4, 1), values["days"] - 1)
     return EnvironmentSettings(**values)

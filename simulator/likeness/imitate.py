@@ -8,7 +8,7 @@ from contracts.errors import BadInput
 from contracts.progress import stage
 from contracts.splits import split_log
 from contracts.workspace import Workspace
-from simulator.environment import EnvironmentSettings, simulate
+from simulator.environment import simulate
 from simulator.environment.simulate import ATTRIBUTION_US
 from simulator.likeness.estimates import Fit
 from simulator.likeness.fit import WORLDS, fit_log, settings_of
@@ -27,8 +27,7 @@ def open_log(like: Path, workspace: Workspace, overrides: dict[str, Any]) -> Log
             f"{like} is the log of this workspace, which the simulated one would replace; name another --workspace"
         )
     log = read_log(lake)
-    settings = settings_of(log, Fit()).model_copy(update=overrides)
-    settings = _within(settings)
+    settings = settings_of(log, Fit(), overrides)
     settings.check()
     split_log(settings.start_at + settings.warmup_days * DAY, settings.end_at, ATTRIBUTION_US)
     return log
@@ -36,8 +35,7 @@ def open_log(like: Path, workspace: Workspace, overrides: dict[str, Any]) -> Log
 
 def imitate(staging: Workspace, log: LoggedLog, overrides: dict[str, Any], *, worlds: int = WORLDS) -> dict[str, Any]:
     """Fits `log`, writes a simulated log into `staging` and returns the report; `overrides` go before what was fitted."""
-    fit, fitted = fit_log(log, worlds=worlds)
-    settings = _within(fitted.model_copy(update=overrides))
+    fit, settings = fit_log(log, overrides, worlds=worlds)
     made = simulate(staging, settings)
     with stage("simulated against logged"):
         beside = compare(marginals(log), marginals(read_log(staging.lake)))
@@ -52,11 +50,6 @@ def imitate(staging: Workspace, log: LoggedLog, overrides: dict[str, Any], *, wo
         "fit": fit.as_dict(), "settings": settings.model_dump(mode="json"), "absent": log.absent, "marginals": beside,
         "counts": made["counts"], "content_hashes": made["content_hashes"], "verdict": _verdict(fit, beside),
     }  # fmt: skip
-
-
-def _within(settings: EnvironmentSettings) -> EnvironmentSettings:
-    """With a warm-up that is shorter than the log."""
-    return settings.model_copy(update={"warmup_days": min(settings.warmup_days, max(settings.days // 4, 1))})
 
 
 def _verdict(fit: Fit, beside: list[dict]) -> list[str]:

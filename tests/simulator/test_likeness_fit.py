@@ -12,6 +12,7 @@ from simulator.environment import EnvironmentSettings, simulate
 from simulator.likeness import fit_log, read_log
 from simulator.likeness.ages import fit_lives
 from simulator.likeness.estimates import Fit, among_worlds, clustered_covariance, jackknife, share
+from simulator.likeness.fit import settings_of
 from simulator.likeness.log import Impressions, LoggedLog
 from simulator.likeness.looks import fit_examination
 from simulator.likeness.populations import fit_hours
@@ -139,6 +140,17 @@ def test_known_parameters_come_back_inside_their_intervals_of_one_log():
     assert np.mean(inside) >= 0.85, [one for one, hit in zip(found, inside) if not hit]
     levels = [one for one in found if one.group in ("levels by task", "slopes with tie strength")]
     assert len(levels) >= 8
+
+
+def test_what_is_given_goes_before_what_the_log_says(log: LoggedLog):
+    fit = Fit()
+    fit_posting(log, fit)
+    given = {"users": 55, "posting_sigma": 0.3, "life_hours": [9.0] * 6, "policy": "random", "exploration": "none"}
+    settings = settings_of(log, fit, given)
+    assert (settings.users, settings.days, settings.posting_sigma) == (55, 10, 0.3)
+    assert settings.life_hours == (9.0,) * 6
+    assert settings.policy == "random"
+    assert settings.posts_per_day == fit.estimates["posts per day"].value
 
 
 @pytest.mark.slow
