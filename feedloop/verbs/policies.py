@@ -1,5 +1,6 @@
 """Verbs that judge and deliver policies: replay, publish, update, rollback, serve, stop."""
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -30,14 +31,15 @@ def redis_of(workspace: Workspace, redis_url: str = "") -> str:
 @click.option("--from", "start", metavar="DATE", help="First day (UTC) of the requests. Default: the test window's.")
 @click.option("--to", "end", metavar="DATE", help="The day (UTC) before which they end. Default: the test window's.")
 @click.option("--estimator", metavar="NAME", help="The estimator that decides. Default: the best that the log allows.")
+@click.option("--beside", multiple=True, type=click.Path(path_type=Path), metavar="WORKSPACE",
+              help="A log of another policy, to see what lasts under each; give it again for more.")  # fmt: skip
 @verb
-def replay_verb(
-    workspace: Workspace, policies: tuple[str, ...], start: str | None, end: str | None, estimator: str | None
-) -> dict[str, Any]:
+def replay_verb(workspace: Workspace, policies: tuple[str, ...], start: str | None, end: str | None, estimator: str | None,
+                beside: tuple[Path, ...]) -> dict[str, Any]:  # fmt: skip
     """Judges the policies on logged traffic; writes reports/replay.html."""
     from simulator.replay import Question, replay
 
-    question = Question.of(policies, start, end, estimator)
+    question = Question.of(policies, start, end, estimator, beside)
     workspace.dataset()
     with exclusive(workspace):
         return replay(workspace, question=question)

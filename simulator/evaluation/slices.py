@@ -11,6 +11,7 @@ import numpy as np
 from simulator.evaluation.ranking_metrics import task_metrics
 
 MIN_POSITIVES = 5
+POSITIONS = 10
 SLICES: dict[str, tuple[str, Callable[[Mapping[str, np.ndarray]], np.ndarray]]] = {
     "new viewers": ("the viewer registered less than 14 days ago", lambda x: x["viewer_tenure_days"] < 14),
     "new friends": ("the author became a friend less than 14 days ago",
@@ -28,11 +29,13 @@ FEATURES = ("viewer_tenure_days", "is_friend", "friendship_days", "post_age_hour
 
 
 def slice_masks(features: Mapping[str, np.ndarray], position_N: np.ndarray) -> dict[str, np.ndarray]:
-    """Slice -> mask (N,): those of `SLICES`, then each position from 0 (called by its number from 1)."""
+    """Slice -> mask (N,): those of `SLICES`, then each of the first `POSITIONS` positions (called by its number from 1) and
+    all below them together."""
     columns = dict(features) | {"contacts_both_ways": features["tie_contacts_14d"] + features["back_contacts_14d"]}
     masks = {name: rule(columns) for name, (_, rule) in SLICES.items()}
     last = int(position_N.max()) if len(position_N) else -1
-    return masks | {f"position {k + 1}": position_N == k for k in range(last + 1)}
+    masks |= {f"position {k + 1}": position_N == k for k in range(min(last + 1, POSITIONS))}
+    return masks | ({f"position {POSITIONS + 1} and below": position_N >= POSITIONS} if last >= POSITIONS else {})
 
 
 def sliced_metrics(masks: Mapping[str, np.ndarray], label_N: np.ndarray, probability_N: np.ndarray, viewer_N: np.ndarray,

@@ -47,6 +47,7 @@ def replay(
     settings, question = settings or ReplaySettings(), question or Question()
     dataset = workspace.dataset()
     split = question.window(workspace, dataset.split())
+    beside = question.other_logs
     has = dataset.has_propensities
     names = question.names
     with stage("load and check the logged requests"):
@@ -96,7 +97,7 @@ def replay(
         known = add_truth(entries, slates, truth, test, BASELINE, settings) if truth else None
         ranked = ranker_metrics(workspace, split, models.ranker, dataset.tasks)
     with stage("look for what lasts"):
-        lasting = long_term(workspace.lake, dataset, settings)
+        lasting = long_term(workspace.lake, dataset, settings, beside)
     found = Findings(
         entries, BASELINE, logged_value(test, settings), checked, tuned.record, ranked, parity, known, walked, lasting
     )

@@ -3,6 +3,7 @@
 Shapes: U viewers with an arm, S sessions, N rows.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,42 +15,55 @@ from contracts.dataset import Dataset
 from contracts.lake import Lake
 from contracts.tables import ACTIONS, BLOCKS, FRIENDSHIPS, IMPRESSIONS, SESSIONS, USERS, TableSpec
 from contracts.tasks import CONTACTS
-from simulator.evaluation.satisfaction import MEASURES, RETURN_DAYS, Sums, judge_arms, marks
+from contracts.workspace import Workspace
+from simulator.evaluation.satisfaction import CLICKS, RETURN_DAYS, Sums, judge_arms, marks
 from simulator.replay.question import BASELINE
 from simulator.replay.settings import ReplaySettings
 
 _WEEK = 7 * DAY
 
 
-def long_term(lake: Lake, dataset: Dataset, settings: ReplaySettings) -> dict[str, Any]:
+def long_term(
+    lake: Lake, dataset: Dataset, settings: ReplaySettings, beside: Sequence[Workspace] = ()
+) -> dict[str, Any]:
     """Every measure of `MEASURES` over the whole log, by arm, with `marks` for arms that lose any.
 
     An arm is what `impressions.experiment` says, else `impressions.policy`. A viewer who saw several belongs to none,
-    since nobody can say which of them made the viewer come back; they are counted. The baseline is the arm with
-    "control" in its name, else the chronological one, else that of most viewers.
+    since nobody can say which of them made the viewer come back; they are counted. The logs of the workspaces `beside` add
+    their arms. The baseline is the arm with "control" in its name, else a chronological one, else that of most viewers.
     """
-    viewers_U, arm_U, arms, mixed = _arms(lake, dataset)
-    shown = {arm: int((arm_U == a).sum()) for a, arm in enumerate(arms)}
+    by_arm: dict[str, dict[str, Sums]] = {}
+    mixed = 0
+    for other, (one, described) in [("", (lake, dataset)), *((w.root.name, (w.lake, w.dataset())) for w in beside)]:
+        found, several = _by_arm(one, described)
+        mixed += several
+        by_arm |= {arm if arm not in by_arm else f"{arm}, {other}": sums for arm, sums in found.items()}
+    viewers = {arm: len(sums[CLICKS].numerator_V) for arm, sums in by_arm.items()}
     report: dict[str, Any] = {
-        "start": f"{to_datetime(dataset.start):%Y-%m-%d}", "end": f"{to_datetime(dataset.end):%Y-%m-%d}", "viewers": shown,
-        "mixed_viewers": mixed, "baseline": _baseline(shown) if len(arms) > 1 else None, "measures": [], "marks": [],
+        "start": f"{to_datetime(dataset.start):%Y-%m-%d}", "end": f"{to_datetime(dataset.end):%Y-%m-%d}", "viewers": viewers,
+        "mixed_viewers": mixed, "baseline": _baseline(viewers) if len(viewers) > 1 else None, "measures": [], "marks": [],
     }  # fmt: skip
-    report["note"] = _note(report, dataset)
+    report["note"] = _note(report, dataset, len(beside))
+    if by_arm:
+        report["measures"] = judge_arms(by_arm, report["baseline"], settings.resamples, settings.level, settings.seed)
+        report["marks"] = marks(report["measures"], report["baseline"])
+    return report
+
+
+def _by_arm(lake: Lake, dataset: Dataset) -> tuple[dict[str, dict[str, Sums]], int]:
+    """Arm -> measure key -> sums over its viewers, and how many viewers saw several arms."""
+    viewers_U, arm_U, arms, mixed = _arms(lake, dataset)
     if not len(viewers_U):
-        return report
+        return {}, mixed
     sums_U = {
         **_feed_sums(lake, dataset, viewers_U),
         **_visit_sums(lake, dataset, viewers_U),
         **_tie_sums(lake, dataset, viewers_U),
     }
-    by_arm = {
+    return {
         arm: {key: Sums(one.numerator_V[arm_U == a], one.denominator_V[arm_U == a]) for key, one in sums_U.items()}
         for a, arm in enumerate(arms)
-    }
-    report["measures"] = judge_arms(by_arm, report["baseline"], settings.resamples, settings.level, settings.seed)
-    report["marks"] = marks(report["measures"], report["baseline"])
-    assert len(report["measures"]) == len(MEASURES)
-    return report
+    }, mixed
 
 
 def _arms(lake: Lake, dataset: Dataset) -> tuple[np.ndarray, np.ndarray, list[str], int]:
@@ -74,15 +88,19 @@ def _arms(lake: Lake, dataset: Dataset) -> tuple[np.ndarray, np.ndarray, list[st
 
 
 def _baseline(viewers: dict[str, int]) -> str:
-    control = [arm for arm in viewers if "control" in arm.lower()]
-    return control[0] if control else BASELINE if BASELINE in viewers else max(viewers, key=lambda arm: viewers[arm])
+    named = [arm for word in ("control", BASELINE) for arm in viewers if word in arm.lower()]
+    return named[0] if named else max(viewers, key=lambda arm: viewers[arm])
 
 
-def _note(report: dict[str, Any], dataset: Dataset) -> str:
+def _note(report: dict[str, Any], dataset: Dataset, beside: int) -> str:
     said = []
     if report["baseline"] is None:
         said.append(
             "All viewers of this log saw one policy, so it says how they fared and not what another policy would do to them."
+        )
+    if beside:
+        said.append(
+            f"Arms of other logs ({beside}) stand beside it: what differs between logs apart from the policy counts too."
         )
     if report["mixed_viewers"]:
         said.append(f"{report['mixed_viewers']:,} viewers who saw several policies belong to none.")

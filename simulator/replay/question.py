@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -33,12 +34,13 @@ POLICIES = tuple(name for name in DESCRIPTIONS if name != UNTUNED)
 class Question:
     """`policies`: names, none for all; the baseline is always judged beside them. `start`, `end`: the window of requests
     [start, end), UTC us, None for the edge of the split's test window. `estimator`: which one decides, None for the one
-    that the log allows and that needs fewest requests."""
+    that the log allows and that needs fewest requests. `beside`: workspaces whose logs show what lasts under other policies."""
 
     policies: tuple[str, ...] = ()
     start: int | None = None
     end: int | None = None
     estimator: str | None = None
+    beside: tuple[Path, ...] = ()
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.policies if name not in POLICIES]
@@ -50,11 +52,20 @@ class Question:
             raise BadInput(f"there is no estimator {self.estimator!r} to decide by; there are: {', '.join(NAMES)}")
 
     @classmethod
-    def of(
-        cls, policies: Sequence[str], start: str | None, end: str | None, estimator: str | None = None
-    ) -> "Question":
+    def of(cls, policies: Sequence[str], start: str | None, end: str | None, estimator: str | None = None,
+           beside: Sequence[Path] = ()) -> "Question":  # fmt: skip
         """From words: ISO dates or moments in UTC. `BadInput` for what is none."""
-        return cls(tuple(dict.fromkeys(policies)), _moment(start, "--from"), _moment(end, "--to"), estimator)
+        return cls(
+            tuple(dict.fromkeys(policies)), _moment(start, "--from"), _moment(end, "--to"), estimator, tuple(beside)
+        )
+
+    @property
+    def other_logs(self) -> list[Workspace]:
+        """The workspaces to look at beside; `BadInput` for one without a log."""
+        found = [Workspace(path) for path in self.beside]
+        for workspace in found:
+            workspace.dataset()
+        return found
 
     @property
     def names(self) -> tuple[str, ...]:

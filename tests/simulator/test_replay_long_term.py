@@ -6,12 +6,15 @@ import pytest
 
 from contracts.clock import DAY, HOUR, MINUTE
 from contracts.dataset import Dataset
+from contracts.errors import BadInput
 from contracts.tables import TABLES
 from contracts.workspace import Workspace
+from simulator.replay import Question
 from simulator.replay.long_term import long_term
 from simulator.replay.settings import ReplaySettings
 
 START, DAYS = 20_000 * DAY, 60
+DATASET = Dataset("test", START, START + DAYS * DAY, 0, DAY, DAY, ("click", "hide"), True)
 SETTINGS = ReplaySettings(resamples=400)
 
 
@@ -41,12 +44,15 @@ class Log:
         self.rows["friendships"].append({"user_id": user, "friend_id": user + 1, "since": START - DAY, "kind": "friend",
                                          "known_at": START - DAY})  # fmt: skip
 
-    def judged(self, root) -> dict:
+    def written(self, root) -> Workspace:
         workspace = Workspace(root)
         for name, spec in TABLES.items():
             workspace.lake.write(spec, pa.Table.from_pylist(self.rows[name], schema=spec.schema))
-        dataset = Dataset("test", START, START + DAYS * DAY, 0, DAY, DAY, ("click", "hide"), True)
-        return long_term(workspace.lake, dataset, SETTINGS)
+        DATASET.save(workspace.dataset_path)
+        return workspace
+
+    def judged(self, root) -> dict:
+        return long_term(self.written(root).lake, DATASET, SETTINGS)
 
 
 def figures(report: dict, arm: str) -> dict[str, float | None]:
@@ -124,6 +130,26 @@ def test_a_policy_that_gains_clicks_and_loses_nothing_is_not_marked(tmp_path):
     assert report["baseline"] == "test: control" and report["marks"] == []
     (clicks,) = [one for one in report["measures"] if one["key"] == "clicks"]
     assert clicks["by_arm"]["test: treatment"]["difference"]["low"] > 0
+
+
+def test_the_log_of_another_policy_stands_beside_as_an_arm(tmp_path):
+    for name, clicks, hides in (("chronological", 0.3, 0.03), ("bait", 0.5, 0.10)):
+        log = Log()
+        population(log, name, 1_000, clicks=clicks, hides=hides, gap_days=3.0, seed=1)
+        log.written(tmp_path / name)
+    workspace = Workspace(tmp_path / "chronological")
+    report = long_term(
+        workspace.lake, DATASET, SETTINGS, Question.of((), None, None, beside=[tmp_path / "bait"]).other_logs
+    )
+    assert report["baseline"] == "chronological" and report["viewers"] == {"chronological": 150, "bait": 150}
+    assert [(mark["arm"], mark["gains_clicks"], mark["loses"]) for mark in report["marks"]] == [
+        ("bait", True, ["hides"])
+    ]
+    assert "other logs (1) stand beside it" in report["note"]
+    twice = long_term(workspace.lake, DATASET, SETTINGS, [workspace])
+    assert list(twice["viewers"]) == ["chronological", "chronological, chronological"]
+    with pytest.raises(BadInput, match="holds no log yet"):
+        _ = Question.of((), None, None, beside=[tmp_path / "nowhere"]).other_logs
 
 
 def test_a_viewer_who_saw_several_policies_belongs_to_none(tmp_path):
