@@ -83,6 +83,11 @@ class FlatUnit:
         """Whether the model computes in another type than it is updated in."""
         return self.whole.dtype != self.shard.dtype
 
+    @property
+    def sends_nothing(self) -> bool:
+        """Whether gradients stay where the backward leaves them: nothing is sharded and there are no copies."""
+        return not self.zero and all(group.size == 1 for group in self.copies)
+
     def absorb(self, parameter: nn.Parameter) -> None:
         """Adds a narrow gradient to the wide sum and lets go of it."""
         if parameter.grad is None:
@@ -114,9 +119,9 @@ class FlatUnit:
             if flat is None:
                 flat = torch.zeros(self.whole.numel(), dtype=self.shard.dtype, device=self.shard.device)
             return flat
-        pieces = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
-        flat = torch.cat([piece.reshape(-1) for piece in pieces])
-        return nn.functional.pad(flat, (0, self.whole.numel() - flat.numel())) if self.zero else flat
+        pieces = [(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in self.parameters]
+        padding = self.whole.numel() - sum(piece.numel() for piece in pieces)
+        return torch.cat([*pieces, self.whole.new_zeros(padding)] if padding else pieces)
 
     def start_gather(self) -> None:
         """Asks for the whole buffer from the shards, unless it is there or under way."""

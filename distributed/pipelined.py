@@ -66,6 +66,8 @@ class PipelinedTransformer:
         if links or needs_links(self._group):
             self._group = linked(mesh)
         self._name, self._virtual = schedule, virtual
+        self._width = parallel.model.sizes.width
+        self._shares = mesh.group("tp").size if style.sequence_parallel else 1
         model = parallel.model
         planned = build_schedule(schedule, self._group.size, self._group.size * 2, virtual)
         if style.recompute == "selective" and any(
@@ -117,7 +119,7 @@ class PipelinedTransformer:
         result = run_pipeline(
             schedule, self.stages, [_Batch(part, key, divisor) for part in parts],
             lambda hidden, batch: self.parallel.model.loss_sum(hidden, batch.tokens) / divisor, self._group, device,
-            before=self._before, after=self._after,
+            lambda micro: self._handed_on(parts[micro]), self._before, self._after,
         )  # fmt: skip
         self.data.finish()
         self._sum_tied()
@@ -134,6 +136,12 @@ class PipelinedTransformer:
             schedule, self.stages, [_Batch(part, 0, 1.0) for part in parts],
             lambda hidden, batch: end(hidden, batch.tokens), self._group, self._mesh.rank.device,
         )  # fmt: skip
+
+    def _handed_on(self, part: Tokens) -> tuple[tuple[int, ...], torch.dtype]:
+        """Shape and type of hidden states between stages: no message needs to say them."""
+        samples, length = part.ids.shape[:2]
+        blocks = next(iter(self.stages.values())).blocks
+        return (samples, length // self._shares, self._width), next(blocks.parameters()).dtype
 
     def _before(self, op: Op) -> None:
         if op.kind == "W":

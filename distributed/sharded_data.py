@@ -183,8 +183,9 @@ class ShardedData:
             zero = max(zero, 1)
         unit = FlatUnit.of(names, [named[name] for name in names], [placements[name] for name in names], zero, shards, copies,
                            self._compute)  # fmt: skip
-        for parameter in unit.parameters:
-            parameter.register_post_accumulate_grad_hook(lambda p, unit=unit: self._one_ready(unit, p))
+        if not unit.sends_nothing:
+            for parameter in unit.parameters:
+                parameter.register_post_accumulate_grad_hook(lambda p, unit=unit: self._one_ready(unit, p))
         return unit
 
     def _freed(self, prefix: str) -> list[FlatUnit]:
@@ -201,6 +202,11 @@ class ShardedData:
         """Starts a unit's reduction while the backward goes on with the units before it."""
         unit.launched = True
         self._sum_partial(unit)
+        if unit.sends_nothing:
+            for parameter in unit.parameters:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+            return
         flat = unit.flat_gradient()
         if unit.zero:
             for parameter in unit.parameters:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from distributed.groups import Mesh
+from distributed.models.attention import wide
 from distributed.models.transformer import Tokens
 from distributed.parallelize import Parallelized
 from distributed.sharded_data import ShardedData
@@ -23,10 +24,14 @@ class Step:
 
 
 def global_norm(data: ShardedData, mesh: Mesh) -> float:
-    """The L2 norm of the whole model's gradient: every entry counted once, wherever its copies lie."""
+    """The L2 norm of the whole model's gradient: every entry counted once, wherever its copies lie.
+
+    Pieces are summed in their own type, float32 at least, and their sums in float64.
+    """
+    norms = [torch.linalg.vector_norm(piece, dtype=wide(piece.dtype)) for piece in data.counted()]
     total = torch.zeros((), dtype=torch.float64, device=mesh.rank.device)
-    for piece in data.counted():
-        total += piece.double().square().sum()
+    if norms:
+        total = torch.stack(norms).double().square().sum()
     return math.sqrt(mesh.world.all_reduce_(total).item())
 
 

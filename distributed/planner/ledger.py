@@ -131,7 +131,6 @@ class _Book:
         at, messages = layout.stride("pp"), self.m * _sent_by_first_stage(layout)
         self.add("pp", "p2p", "activations and their gradients between stages", handed, self.estimator.precision.activation,
                  layout.pp, at, messages, f"{self.estimator.cluster.efficiency.pp_overlap:.0%} behind computation")  # fmt: skip
-        self.add("pp", "p2p", "shape of each message", (8,), 8, layout.pp, at, messages)
         if model.tied and layout.schedule not in ("zb-v", "dualpipe-v"):
             self.add("pp", "p2p", "gradient of the tied embedding", (-(-model.vocab // layout.tp), model.hidden),
                      self.estimator.precision.gradient, layout.pp, at, 1)  # fmt: skip
