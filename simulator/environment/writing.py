@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from contracts.clock import DAY
 from contracts.lake import Lake, TableManifest, conform
+from contracts.progress import say
 from contracts.tables import ACTIONS, IMPRESSIONS, REQUESTS, SESSIONS, TableSpec
 from contracts.tasks import TASK_NAMES
 from simulator.environment import log_tables
@@ -56,6 +57,7 @@ class LogWriter:
             for day, log in enumerate(logs):
                 last = day == self._settings.days - 1
                 self._piece(log, day, 1, None if last else self._settings.start_at + (day + 1) * DAY)
+                say(f"day {day + 1} of {self._settings.days}: {len(log.user_N):,} requests")
         else:
             self._piece(Log.joined(list(logs)), 0, self._settings.days, None)
         return {name: sink.manifest for name, sink in self._sinks.items() if sink.manifest is not None}

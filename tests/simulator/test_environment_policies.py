@@ -1,5 +1,6 @@
 """Policies in closed loop: their propensities are those with which slates come about, and they know only what is past."""
 
+import json
 from itertools import permutations
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from contracts.errors import BadInput
 from contracts.tables import ACTIONS, IMPRESSIONS, POSTS, REQUESTS
 from contracts.workspace import Workspace
+from feedloop.cli import main
 from simulator.environment import EnvironmentSettings, simulate
 from simulator.environment.plackett_luce import draw_order, position_propensities
 from simulator.environment.policies import Chronological, Popularity, policy_settings
@@ -157,4 +159,21 @@ def test_an_unknown_policy_is_refused_by_its_name(text: str, words: str):
 def test_a_temperature_of_nothing_is_refused(tmp_path: Path):
     with pytest.raises(BadInput, match="temperature is 0.0"):
         simulate(Workspace(tmp_path / "w"), SETTINGS.model_copy(update=policy_settings("ties:pl=0")))
+    assert not (tmp_path / "w").exists()
+
+
+def test_the_command_takes_a_policy_with_its_exploration(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    sizes = ["--users", "40", "--days", "12", "--set", "mean_friends=8", "--workspace", str(tmp_path), "--json"]
+    with pytest.raises(SystemExit) as ended:
+        main(["simulate", "--policy", "popularity:0.25", *sizes])
+    assert ended.value.code == 0
+    assert json.loads(capsys.readouterr().out)["counts"]["users"] == 40
+    assert set(Workspace(tmp_path).lake.read(IMPRESSIONS)["policy"].to_pylist()) == {"epsilon-popularity"}
+
+
+def test_the_command_names_an_unknown_policy_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as ended:
+        main(["simulate", "--policy", "cleverness", "--workspace", str(tmp_path / "w")])
+    assert ended.value.code == 2
+    assert "no policy 'cleverness'" in capsys.readouterr().err
     assert not (tmp_path / "w").exists()
