@@ -5,7 +5,7 @@ import math
 import textwrap
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
@@ -13,6 +13,7 @@ from torch import nn
 
 from distributed.affinity import placement
 from distributed.average import MovingAverage
+from distributed.checkpoint.epochs import EpochCheckpoints
 from distributed.groups import Mesh
 from distributed.mesh import ParallelLayout
 from distributed.rank import Rank
@@ -70,6 +71,10 @@ class TrainResult:
     routed: dict[str, list[int]] = field(default_factory=dict)
 
 
+_KEPT = ("best_epoch", "best_validation", "history", "steps", "skipped_steps", "largest_norm", "routed")
+"""What of a result a checkpoint keeps beside the weights."""
+
+
 def train(module: nn.Module, loss: Loss, train_rows: int, validate: Validation, validation_rows: int,
           settings: TrainerSettings, rank: Rank, *, layout: ParallelLayout | None = None,
           report: Callable[[str], None] | None = None) -> TrainResult:  # fmt: skip
@@ -95,12 +100,14 @@ def prepare(module: nn.Module, settings: TrainerSettings, rank: Rank) -> None:
 
 
 def train_work(work: Work, train_rows: int, validation_rows: int, settings: TrainerSettings, *,
-               report: Callable[[str], None] | None = None, step_log: Path | None = None) -> TrainResult:  # fmt: skip
+               report: Callable[[str], None] | None = None, step_log: Path | None = None,
+               checkpoints: Path | None = None) -> TrainResult:  # fmt: skip
     """Trains what was put on the mesh; every rank returns the same result, bitwise.
 
     A batch whose loss or gradient is not finite is skipped on all ranks together and counted. `report` gets the placement of
     several ranks and one line per epoch, on the first rank. `step_log`: a file for a line a step and rank
-    (`distributed.step_log`), begun anew.
+    (`distributed.step_log`), begun anew. `checkpoints`: a folder for the last and the best epoch; a training that finds its
+    own there goes on after it, under whatever layout, and ends as if it had never stopped.
     """
     rank = work.mesh.rank
     batches = EpochBatches(train_rows, settings.batch_size, settings.seed)
@@ -112,8 +119,16 @@ def train_work(work: Work, train_rows: int, validation_rows: int, settings: Trai
     result = TrainResult(state={}, learning_rate=settings.learning_rate, best_epoch=-1, best_validation=math.inf)
     if report and rank.first and rank.world_size > 1:
         report(textwrap.indent(placement(work.mesh.layout), "  "))
-    seconds, tried = 0.0, 0
-    for epoch in range(settings.epochs):
+    kept: EpochCheckpoints | None = None
+    begin, seconds = 0, 0.0
+    if checkpoints is not None:
+        rows = {"train_rows": train_rows, "validation_rows": validation_rows}
+        kept = EpochCheckpoints(checkpoints, work, optimizer, average, {**asdict(settings), **rows})
+        begin, seconds = _go_on(kept, work, average, result)
+    tried, routed_before = begin * batches.per_epoch, result.routed
+    for epoch in range(begin, settings.epochs):
+        if epoch > 0 and result.best_epoch != epoch - 1 and epoch - 1 - result.best_epoch >= settings.patience:
+            break
         begun = time.perf_counter()
         work.module.train()
         loss_total, weight_total = 0.0, 0.0
@@ -130,7 +145,7 @@ def train_work(work: Work, train_rows: int, validation_rows: int, settings: Trai
         seconds += time.perf_counter() - begun
         log.flush()
         work.module.eval()
-        with contextlib.nullcontext() if average is None else average.in_place():
+        with _averaged(average):
             figure = _mean_figure(work.figures(validation_rows))
             if figure < result.best_validation:
                 result.best_epoch, result.best_validation = epoch, figure
@@ -140,14 +155,38 @@ def train_work(work: Work, train_rows: int, validation_rows: int, settings: Trai
         if report and rank.first:
             report(f"  epoch {epoch + 1}: train {result.history[-1]['train']:.5f}, validation {figure:.5f}, "
                    f"{log.progress()}, {rank.world_size} rank(s)")  # fmt: skip
-        if epoch != result.best_epoch and epoch - result.best_epoch >= settings.patience:
-            break
+        result.routed = _added(routed_before, work.routed())
+        if kept is not None:
+            kept.save(epoch, result.best_epoch, {**{name: getattr(result, name) for name in _KEPT}, "seconds": seconds})
     if not result.state:
         raise ValueError(
             f"no epoch of {len(result.history)} had a finite validation figure; {result.skipped_steps} steps were skipped"
         )
-    result.routed = work.routed()
     return result
+
+
+def _go_on(kept: EpochCheckpoints, work: Work, average: MovingAverage | None, result: TrainResult) -> tuple[int, float]:
+    """(the first epoch to come, seconds so far); with the last epoch's weights, and its best epoch's state in `result`."""
+    last = kept.last()
+    if last is None:
+        return 0, 0.0
+    told = kept.load(last)
+    if told["best_epoch"] >= 0:
+        kept.load(told["best_epoch"])
+        with _averaged(average):
+            result.state = work.state()
+        kept.load(last)
+    for name in _KEPT:
+        setattr(result, name, told[name])
+    return last + 1, told["seconds"]
+
+
+def _averaged(average: MovingAverage | None) -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext() if average is None else average.in_place()
+
+
+def _added(one: dict[str, list[int]], other: dict[str, list[int]]) -> dict[str, list[int]]:
+    return {name: [a + b for a, b in zip(one.get(name, [0] * len(counts)), counts)] for name, counts in other.items()}
 
 
 def _step(work: Work, optimizer: torch.optim.Optimizer, mean: float, settings: TrainerSettings, result: TrainResult

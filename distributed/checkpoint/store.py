@@ -10,16 +10,16 @@ import json
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.checkpoint.api import CheckpointException
 
+from distributed.agree import on_first, together, united
 from distributed.checkpoint.pieces import LoadPlanner, Pieces, SavePlanner
 from distributed.errors import LayoutError
 from distributed.flat_unit import Held
@@ -42,7 +42,7 @@ def save_checkpoint(path: Path, model: nn.Module, data: ShardedData, optimizer: 
     path = Path(path)
     building = path.with_name(f".{path.name}.building")
     known_facts = _as_json(path, facts or {})
-    _on_first(mesh, lambda: _begin(path, building))
+    on_first(mesh, lambda: _begin(path, building))
     states = {owner: _states(optimizer.state.get(owner, {}), beside, owner) for owner in data.parameters()}
     content: dict[str, Any] = {}
     shapes: dict[str, list[int]] = {}
@@ -57,10 +57,10 @@ def save_checkpoint(path: Path, model: nn.Module, data: ShardedData, optimizer: 
     content |= {f"buffers/{name}": buffer for name, buffer in _buffers(model)}
     try:
         _write(content, building, mesh)
-        known = _united(mesh, {"parameters": shapes, "states": kinds})
+        known = united(mesh, {"parameters": shapes, "states": kinds})
         manifest = {"format": _FORMAT, "layout": str(mesh.layout), "optimizer": type(optimizer).__name__,
                     "facts": known_facts, **known}  # fmt: skip
-        _on_first(mesh, lambda: _finish(path, building, manifest))
+        on_first(mesh, lambda: _finish(path, building, manifest))
     except BaseException:
         if mesh.rank.first:
             shutil.rmtree(building, ignore_errors=True)
@@ -75,12 +75,12 @@ def load_checkpoint(path: Path, model: nn.Module, data: ShardedData, optimizer: 
     files are verified and names, shapes and types compared: `LayoutError` on all ranks with the first that does not fit.
     """
     path = Path(path)
-    manifest = _on_first(mesh, lambda: _read_manifest(path))
-    _together(mesh, lambda: _verify(path, manifest, mesh))
+    manifest = on_first(mesh, lambda: _read_manifest(path))
+    together(mesh, lambda: _verify(path, manifest, mesh))
     saved = dcp.FileSystemReader(path).read_metadata().state_dict_metadata
-    names = set(_united(mesh, {"names": {held.name: 0 for held in data.held()}})["names"])
-    _together(mesh, lambda: _compare_kinds(path, manifest, optimizer, beside))
-    _together(mesh, lambda: _compare(path, manifest, saved, names, list(data.held())))
+    names = set(united(mesh, {"names": {held.name: 0 for held in data.held()}})["names"])
+    together(mesh, lambda: _compare_kinds(path, manifest, optimizer, beside))
+    together(mesh, lambda: _compare(path, manifest, saved, names, list(data.held())))
     kinds: dict[str, str] = manifest["states"]
     content: dict[str, Any] = {}
     numbers: dict[tuple[str, nn.Parameter], dict[str, torch.Tensor]] = {}
@@ -96,7 +96,7 @@ def load_checkpoint(path: Path, model: nn.Module, data: ShardedData, optimizer: 
                 numbers.setdefault((key, held.owner), {})[held.name] = number
     content |= {f"buffers/{name}": buffer for name, buffer in _buffers(model)}
     _read(content, path, mesh)
-    _together(mesh, lambda: _take_numbers(path, numbers, optimizer))
+    together(mesh, lambda: _take_numbers(path, numbers, optimizer))
     data.after_step()
     return manifest["facts"]
 
@@ -254,42 +254,3 @@ def _one_process_is_meant() -> Iterator[None]:
 def _first_reason(error: CheckpointException) -> str:
     rank, (reason, _) = min(error.failures.items())
     return f"rank {rank}: {str(reason).splitlines()[0]}"
-
-
-def _united(mesh: Mesh, mine: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The union over all ranks of dicts of dicts."""
-    everyone: list[dict[str, dict[str, Any]]] = [mine]
-    if mesh.rank.world_size > 1:
-        everyone = [{} for _ in range(mesh.rank.world_size)]
-        dist.all_gather_object(everyone, mine)
-    return {part: {key: value for one in everyone for key, value in one[part].items()} for part in mine}
-
-
-def _together(mesh: Mesh, check: Callable[[], None]) -> None:
-    """Runs `check` on all ranks; what the first of them finds wrong is raised on all."""
-    said = ""
-    try:
-        check()
-    except (LayoutError, OSError) as error:
-        said = str(error)
-    everyone = [said]
-    if mesh.rank.world_size > 1:
-        everyone = [""] * mesh.rank.world_size
-        dist.all_gather_object(everyone, said)
-    for sentence in filter(None, everyone):
-        raise LayoutError(sentence)
-
-
-def _on_first(mesh: Mesh, act: Callable[[], Any]) -> Any:
-    """Runs `act` on the first rank; its result, or its failure, on all."""
-    answer: list[Any] = [None, ""]
-    if mesh.rank.first:
-        try:
-            answer[0] = act()
-        except (LayoutError, OSError) as error:
-            answer[1] = str(error)
-    if mesh.rank.world_size > 1:
-        dist.broadcast_object_list(answer, src=0)
-    if answer[1]:
-        raise LayoutError(answer[1])
-    return answer[0]

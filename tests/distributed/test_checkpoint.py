@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from distributed import LayoutError, ParallelLayout, Rank, RankFailed
+from distributed import LayoutError, ParallelLayout, Rank, RankFailed, TrainerSettings, TrainResult
 from distributed.checkpoint import load_checkpoint, save_checkpoint, store
 from distributed.checkpoint.pieces import Pieces, blocks_of_run
 from distributed.flat_unit import Held
@@ -16,9 +16,12 @@ from distributed.groups import Group, Mesh
 from distributed.parallelize import ParallelStyle, parallelize
 from distributed.placement import Placement
 from distributed.step import global_norm
+from distributed.trainer import prepare, train_work
+from distributed.work import ModuleWork
 from tests.distributed import parity
 from tests.distributed.parity import CLIP, SEQUENCE, SIZES, Case, Record, distance, merged, reference
 from tests.distributed.pool import pool
+from tests.distributed.workers import Network, Problem
 
 SPARSE = dataclasses.replace(SIZES, experts=4)
 BEFORE, AFTER = 2, 2
@@ -204,3 +207,55 @@ def test_rows_that_only_fill_up_the_last_ranks_slice_are_not_kept():
         pieces = Pieces.of(Held("table", place, weight.shape, weight, low, low, high, True), weight)
         kept = [entry for _, block in pieces.parts for entry in block.flatten().tolist()]
         assert pieces.size() == (7, 3) and kept == [float(entry) for entry in range(low, min(high, 9))]
+
+
+class _Stopped(Exception):
+    pass
+
+
+def in_parts(
+    rank: Rank, axes: str, folder: str | None, stop_after: int | None, average: float | None
+) -> TrainResult | None:
+    """A training that ends, as if killed, after some epochs."""
+    problem, network = Problem(), Network(0)
+    layout = ParallelLayout.parse(axes)
+    epochs = [0]
+
+    def validate(module: torch.nn.Module, indices_B: np.ndarray) -> torch.Tensor:
+        epochs[0] += 1
+        if stop_after is not None and epochs[0] > stop_after:
+            raise _Stopped
+        return problem.validate(module, indices_B)
+
+    settings = TrainerSettings(epochs=5, batch_size=50, learning_rate=0.02, patience=4, average_decay=average)
+    prepare(network, settings, rank)
+    work = ModuleWork(network, problem.loss, validate, Mesh(layout, rank), zero=3 if layout.dp_shard > 1 else 0)
+    try:
+        return train_work(work, 203, 203, settings, checkpoints=None if folder is None else Path(folder))
+    except _Stopped:
+        return None
+
+
+@pytest.mark.parametrize("average", [None, 0.9])
+def test_a_training_that_stopped_ends_under_another_layout_as_if_it_had_not(average: float | None, tmp_path: Path):
+    whole = in_parts(Rank(), "", None, None, average)
+    folder = str(tmp_path / "run")
+    assert pool().run(in_parts, ("dp_shard=2", folder, 2, average), 2) == [None, None]
+    assert pool().run(in_parts, ("dp_shard=3", folder, 1, average), 3) == [None] * 3
+    ended = in_parts(Rank(), "", folder, None, average)
+    assert [h["validation"] for h in ended.history] == pytest.approx([h["validation"] for h in whole.history], abs=1e-9)
+    assert (ended.best_epoch, ended.steps) == (whole.best_epoch, whole.steps)
+    assert max((ended.state[name] - whole.state[name]).abs().max() for name in whole.state) < 1e-9
+    assert len(list((tmp_path / "run").iterdir())) <= 2, "only the last and the best epoch are kept"
+    # Once more: nothing is left to do, and the same comes out.
+    again = in_parts(Rank(), "", folder, None, average)
+    assert again.history == ended.history
+    assert all(torch.equal(again.state[name], ended.state[name]) for name in whole.state)
+
+
+def test_a_folder_of_another_training_is_refused(tmp_path: Path):
+    in_parts(Rank(), "", str(tmp_path / "run"), 1, None)
+    with pytest.raises(
+        LayoutError, match=r"were begun with average_decay = None, not 0.9; another training needs another folder"
+    ):
+        in_parts(Rank(), "", str(tmp_path / "run"), None, 0.9)
