@@ -25,6 +25,11 @@ class Rejected:
         """Reason -> lines of `file` that were rejected for it; the most frequent first."""
         return dict(Counter(row["reason"] for row in self.rows if row["file"] == file).most_common())
 
+    def of_file(self, file: str, lines: int) -> dict[str, Any]:
+        """For a report: lines read, kept, and rejected by reason."""
+        bad = len({row["line"] for row in self.rows if row["file"] == file})
+        return {"file": file, "read": lines, "kept": lines - bad, "rejected": self.reasons(file)}
+
     def check_share(self, file: str, lines: int, limit: float) -> None:
         """`BadInput`, with counts by reason, when more than `limit` (a share) of `file`'s `lines` were rejected."""
         bad = [row for row in self.rows if row["file"] == file]

@@ -15,6 +15,7 @@ from pipelines.sources import hetrec_tables
 from pipelines.sources.foreign_files import Columns, Rejected, read_columns
 from pipelines.sources.hetrec_feed import Feed, derive_feed
 from pipelines.sources.hetrec_posts import Posts, posts_of
+from pipelines.sources.lacks import lacks_of
 
 DERIVED = {
     "friendships.since": "the files hold no dates of friendships: all are taken to be known from the log's start",
@@ -79,7 +80,9 @@ def ingest(path: Path, workspace: Workspace, settings: HetrecSettings | None = N
         hetrec_tables.write(workspace, tables, hetrec_tables.identities(files, posts), rejected)
         dataset.save(workspace.dataset_path)
     report = {
-        "source": dataset.source, "counts": counts,
+        "source": dataset.source, "counts": counts, "files": [rejected.of_file(file.file, file.lines) for file in files.values()],
+        # Positions and pools are derived whole here, so nothing of them is lacking.
+        "lacks": lacks_of(tables, {"impressions.viewed_ms": DERIVED["impressions.viewed_ms"]}),
         "rejected": rejected.rows[:20], "rejected_rows": len(rejected.rows), "not_used": NOT_USED, "derived": DERIVED,
         "split": {name: [str(to_datetime(at).date()) for at in getattr(split, name)] for name in ("train", "validation", "test")},
         "tables": {name: table.num_rows for name, table in tables.items()},

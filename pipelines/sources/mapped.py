@@ -66,7 +66,7 @@ def ingest_mapped(mapping: Mapping, path: Path, workspace: Workspace) -> dict:
         f"  {', '.join(f'{count:,} {name}' for name, count in dataset.counts.items() if count)}; {len(rejected.rows):,} put aside"
     )
     return {
-        "source": log.name, "files": [_of_file(read, rejected) for read in reads], "tables": dataset.counts,
+        "source": log.name, "files": [rejected.of_file(read.name, read.lines) for read in reads], "tables": dataset.counts,
         "repeated": repeated,
         "out_of_order": disorder, "rejected_rows": len(rejected.rows), "rejected": rejected.rows[:20],
         "lacks": lacks_of(whole.tables, whole.derived),
@@ -136,12 +136,6 @@ def _out_of_order(table: pa.Table, column: str) -> int:
 def _check_shares(reads: list[FileRead], rejected: Rejected, limit: float) -> None:
     for read in reads:
         rejected.check_share(read.name, read.lines, limit)
-
-
-def _of_file(read: FileRead, rejected: Rejected) -> dict:
-    reasons = rejected.reasons(read.name)
-    bad = len({row["line"] for row in rejected.rows if row["file"] == read.name})
-    return {"file": read.name, "read": read.lines, "kept": read.lines - bad, "rejected": reasons}
 
 
 def _texts(path: Path, mapping: Mapping, rejected: Rejected) -> list[dict]:

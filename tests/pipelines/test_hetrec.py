@@ -59,6 +59,11 @@ def test_the_published_counts_come_out_and_the_five_impossible_dates_are_put_asi
     assert counts["tag_events_impossible_date"] == report["rejected_rows"] == 5
     aside = [json.loads(line) for line in (workspace.root / "lake/quarantine/hetrec.jsonl").read_text().splitlines()]
     assert Counter(row["row"].split("\t")[-1] for row in aside) == {"1956": 3, "1957": 1, "1979": 1}
+    taggings = next(file for file in report["files"] if file["file"] == "user_taggedartists.dat")
+    assert (taggings["read"], taggings["kept"]) == (186_479, 186_474) and set(report["lacks"]) >= {
+        "propensities",
+        "views",
+    }
     tags = {row["topic"]: row["name"] for row in workspace.lake.read(TABLES["topics"]).to_pylist()}
     assert tags[10] and "tropicália" in tags.values()  # tags.dat is Latin-1, artists.dat is UTF-8
     assert "Röyksopp" in workspace.lake.read(TABLES["subjects"])["name"].to_pylist()
