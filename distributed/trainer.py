@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from distributed.affinity import placement
 from distributed.average import MovingAverage
-from distributed.checkpoint.epochs import EpochCheckpoints
 from distributed.groups import Mesh
 from distributed.mesh import ParallelLayout
 from distributed.rank import Rank
@@ -22,6 +22,9 @@ from distributed.schedules import rate_factor
 from distributed.step import global_norm
 from distributed.step_log import StepLog
 from distributed.work import Loss, ModuleWork, Validation, Work, scale_, start_equal
+
+if TYPE_CHECKING:
+    from distributed.checkpoint.epochs import EpochCheckpoints
 
 
 @dataclass(frozen=True)
@@ -119,12 +122,9 @@ def train_work(work: Work, train_rows: int, validation_rows: int, settings: Trai
     result = TrainResult(state={}, learning_rate=settings.learning_rate, best_epoch=-1, best_validation=math.inf)
     if report and rank.first and rank.world_size > 1:
         report(textwrap.indent(placement(work.mesh.layout), "  "))
-    kept: EpochCheckpoints | None = None
-    begin, seconds = 0, 0.0
-    if checkpoints is not None:
-        rows = {"train_rows": train_rows, "validation_rows": validation_rows}
-        kept = EpochCheckpoints(checkpoints, work, optimizer, average, {**asdict(settings), **rows})
-        begin, seconds = _go_on(kept, work, average, result)
+    rows = {"train_rows": train_rows, "validation_rows": validation_rows}
+    kept = _kept(checkpoints, work, optimizer, average, {**asdict(settings), **rows})
+    begin, seconds = _go_on(kept, work, average, result)
     tried, routed_before = begin * batches.per_epoch, result.routed
     for epoch in range(begin, settings.epochs):
         if epoch > 0 and result.best_epoch != epoch - 1 and epoch - 1 - result.best_epoch >= settings.patience:
@@ -165,10 +165,21 @@ def train_work(work: Work, train_rows: int, validation_rows: int, settings: Trai
     return result
 
 
-def _go_on(kept: EpochCheckpoints, work: Work, average: MovingAverage | None, result: TrainResult) -> tuple[int, float]:
+def _kept(folder: Path | None, work: Work, optimizer: torch.optim.Optimizer, average: MovingAverage | None,
+          settings: dict[str, Any]) -> "EpochCheckpoints | None":  # fmt: skip
+    if folder is None:
+        return None
+    # Brings in more than a training without checkpoints needs.
+    from distributed.checkpoint.epochs import EpochCheckpoints
+
+    return EpochCheckpoints(folder, work, optimizer, average, settings)
+
+
+def _go_on(kept: "EpochCheckpoints | None", work: Work, average: MovingAverage | None, result: TrainResult
+           ) -> tuple[int, float]:  # fmt: skip
     """(the first epoch to come, seconds so far); with the last epoch's weights, and its best epoch's state in `result`."""
-    last = kept.last()
-    if last is None:
+    last = None if kept is None else kept.last()
+    if kept is None or last is None:
         return 0, 0.0
     told = kept.load(last)
     if told["best_epoch"] >= 0:

@@ -46,11 +46,12 @@ class EpochCheckpoints:
                  "average_updates": None if self.average is None else self.average.updates}  # fmt: skip
         save_checkpoint(self._path(epoch), self.work.module, self.work.data, self.optimizer, self.work.mesh, facts,
                         self._beside())  # fmt: skip
-        kept = {self._path(epoch), self._path(best_epoch)}
-        on_first(
-            self.work.mesh,
-            lambda: [shutil.rmtree(old) for old in self.folder.glob("epoch-*") if old not in kept] and None,
-        )
+        on_first(self.work.mesh, lambda: self._keep_only(self._path(epoch), self._path(best_epoch)))
+
+    def _keep_only(self, *kept: Path) -> None:
+        for old in self.folder.glob("epoch-*"):
+            if old not in kept:
+                shutil.rmtree(old)
 
     def _path(self, epoch: int) -> Path:
         return self.folder / f"epoch-{epoch:04d}"
