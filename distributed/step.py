@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from distributed.experts import balance_, take_load
 from distributed.groups import Mesh
 from distributed.models.attention import wide
 from distributed.models.transformer import Tokens
@@ -59,8 +60,12 @@ def gradients(parallel: Parallelized, data: ShardedData, mesh: Mesh, micro_batch
 
 def step(parallel: Parallelized, data: ShardedData, optimizer: torch.optim.Optimizer, mesh: Mesh,
          micro_batches: Sequence[Tokens], key: int, largest_norm: float | None = 1.0) -> Step:  # fmt: skip
-    """One step; a loss or norm that is not finite leaves the parameters as they are, on all ranks together."""
+    """One step; a loss or norm that is not finite leaves the parameters as they are, on all ranks together.
+
+    The load of sparse layers is taken: routers that balance by a bias follow it when the step is applied.
+    """
     loss, tokens = gradients(parallel, data, mesh, micro_batches, key)
+    load = take_load(parallel.model)
     norm = global_norm(data, mesh)
     applied = math.isfinite(loss) and math.isfinite(norm)
     if applied:
@@ -69,5 +74,6 @@ def step(parallel: Parallelized, data: ShardedData, optimizer: torch.optim.Optim
                 if parameter.grad is not None:
                     parameter.grad.mul_(largest_norm / norm)
         optimizer.step()
+        balance_(parallel.model, load, *parallel.tokens_over)
     data.after_step()
     return Step(loss, int(tokens), norm, applied)

@@ -1,5 +1,6 @@
 """A step clips by the whole model's norm, is skipped on all ranks together when it is not finite, and otherwise as documented."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -28,7 +29,7 @@ class _BrokenOnce(nn.Module):
 def three_steps(rank: Rank, case: Case, nan_at: int | None) -> tuple[list[Step], dict[str, np.ndarray], list[float]]:
     """(steps, whole parameters at the end, how far each step moved this rank's parameters)."""
     mesh = Mesh(case.layout, rank)
-    parallel = parallelize(build(SIZES), mesh, case.style, SEQUENCE)
+    parallel = parallelize(build(case.sizes), mesh, case.style, SEQUENCE)
     data = parity.sharded(parallel, mesh, case)
     if nan_at is not None:
         # One micro-batch of the last data rank alone.
@@ -48,9 +49,17 @@ def three_steps(rank: Rank, case: Case, nan_at: int | None) -> tuple[list[Step],
 CASE = Case(ParallelLayout(dp_shard=2, tp=2), ParallelStyle(zero=3), micro_batches=3)
 
 
-def test_three_documented_steps_are_those_of_one_process():
-    single = reference(SIZES, 3)
-    steps, parameters, _ = pool().run(three_steps, (CASE, None), 4)[0]
+ROUTED = dataclasses.replace(SIZES, experts=4, score="sigmoid", bias_step=0.1)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [CASE, Case(ParallelLayout(dp_shard=2, tp=2), ParallelStyle(zero=1, ep=2), ROUTED, micro_batches=3)],
+    ids=lambda case: case.name,
+)
+def test_three_documented_steps_are_those_of_one_process(case: Case):
+    single = reference(case.sizes, 3)
+    steps, parameters, _ = pool().run(three_steps, (case, None), 4)[0]
     assert [s.loss for s in steps] == pytest.approx(single.losses, abs=1e-9)
     assert [s.norm for s in steps] == pytest.approx(single.norms, abs=1e-9)
     assert max(np.abs(parameters[name] - single.parameters[name]).max() for name in parameters) < 1e-9
