@@ -12,7 +12,7 @@ from contracts.tasks import TASKS
 from simulator.environment.behaviour import Latents, contentment, respond
 from simulator.environment.happened import Log
 from simulator.environment.lookups import rank_within
-from simulator.environment.policy import Outcome, Policy, Requests
+from simulator.environment.policy import Outcome, Policy, Requests, check_chosen
 from simulator.environment.pools import PoolMaker
 from simulator.environment.posts import PUBLIC, Posts
 from simulator.environment.settings import EnvironmentSettings
@@ -81,11 +81,13 @@ def _feeds(rng: np.random.Generator, maker: PoolMaker, policy: Policy, latents: 
            session_N: np.ndarray, pools_NM: np.ndarray) -> Log:  # fmt: skip
     """One feed for each of distinct viewers, and what they do with it."""
     filled_NM, post_NM, posts = pools_NM >= 0, np.maximum(pools_NM, 0), maker.posts
-    chosen = policy.choose(rng, Requests(
+    requests = Requests(
         latents.user_ids_U[user_N], at_N, np.where(filled_NM, latents.post_ids_P[post_NM], -1),
         np.where(filled_NM, latents.user_ids_U[posts.author_P[post_NM]], -1),
         np.where(filled_NM, posts.created_at_P[post_NM], -1), maker.settings.slate_size,
-    ))  # fmt: skip
+    )  # fmt: skip
+    chosen = policy.choose(rng, requests)
+    check_chosen(policy.name, requests, chosen)
     slots_NK = chosen.slot_NK
     slates_NK = np.where(slots_NK >= 0, np.take_along_axis(pools_NM, np.maximum(slots_NK, 0), axis=1), -1)
     viewed_NK, acted_NKA = respond(rng, latents, user_N, slates_NK, at_N)

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
+from contracts.errors import BadInput
 from simulator.environment.plackett_luce import draw_order, position_propensities
 
 
@@ -119,6 +120,31 @@ class PlackettLuce:
     def observe(self, outcome: Outcome) -> None:
         """Passes it on."""
         self.scorer.observe(outcome)
+
+
+def check_chosen(name: str, requests: Requests, chosen: Chosen) -> None:
+    """`BadInput` with a count and an example where a policy's slates do not come from the pools, once each and from the top
+    without gaps, or its propensities are no probabilities above 0."""
+    slot_NK, filled_NK = chosen.slot_NK, chosen.slot_NK >= 0
+    n, m = requests.pool_NM.shape
+    if len(slot_NK) != n or slot_NK.shape[1] > requests.slate_size or slot_NK.shape != chosen.propensity_NK.shape:
+        raise BadInput(
+            f"policy {name} answered {n} requests of {requests.slate_size} posts with slates {slot_NK.shape}"
+        )
+    inside_NK = slot_NK < m
+    post_NK = np.take_along_axis(requests.pool_NM, np.where(filled_NK & inside_NK, slot_NK, 0), axis=1)
+    sorted_NK = np.sort(slot_NK, axis=1)
+    again_NK = np.zeros(slot_NK.shape, bool)
+    again_NK[:, 1:] = (sorted_NK[:, 1:] == sorted_NK[:, :-1]) & (sorted_NK[:, 1:] >= 0)
+    gap_NK = np.zeros(slot_NK.shape, bool)
+    gap_NK[:, 1:] = filled_NK[:, 1:] & ~filled_NK[:, :-1]
+    sure_NK = (chosen.propensity_NK > 0) & (chosen.propensity_NK <= 1.0 + 1e-9)
+    for fault, bad_NK in (("a slot outside the pool", filled_NK & (~inside_NK | (post_NK < 0))), ("a post twice", again_NK),
+                          ("a gap above a post", gap_NK), ("a propensity that is not in (0, 1]", filled_NK & ~sure_NK)):  # fmt: skip
+        bad_N = bad_NK.any(axis=1)
+        if bad_N.any():
+            user = requests.user_id_N[bad_N.argmax()]
+            raise BadInput(f"policy {name} has {fault} in {int(bad_N.sum())} of {n} slates, as in that of user {user}")
 
 
 def score_order(score_NM: np.ndarray, post_ids_NM: np.ndarray) -> np.ndarray:

@@ -93,7 +93,7 @@ def simulate(workspace: Workspace, settings: EnvironmentSettings | None = None, 
     )  # fmt: skip
     dataset.save(workspace.dataset_path)
     return {
-        "source": dataset.source, "counts": dataset.counts, "start": start, "end": end,
+        "source": dataset.source, "policy": policy.name, "counts": dataset.counts, "start": start, "end": end,
         "split": dataset.split().as_dict(),
         "rates_per_viewed_impression": writer.rates(), "mean_pool": writer.mean_pool(),
         "people_who_left": int(visitors.left_U.sum()),

@@ -14,7 +14,7 @@ from feedloop.cli import main
 from simulator.environment import EnvironmentSettings, simulate
 from simulator.environment.plackett_luce import draw_order, position_propensities
 from simulator.environment.policies import Chronological, Popularity, policy_settings
-from simulator.environment.policy import Chosen, Outcome, PlackettLuce, Requests
+from simulator.environment.policy import Chosen, Outcome, PlackettLuce, Requests, check_chosen
 from tests.simulator.environment_rules import rows
 
 SETTINGS = EnvironmentSettings(
@@ -124,6 +124,23 @@ def test_any_object_can_serve_the_feeds_and_learns_of_each_day_once_it_is_over(t
         assert post == pools[request][position]
     clicks = sum(kind == "click" for kind in lake.read(ACTIONS)["kind"].to_pylist())
     assert clicks == pytest.approx(sum(count for count, _ in policy.told), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("slot_1K", "propensity_1K", "words"),
+    [
+        ([[0, 0, -1]], [[1, 1, 0]], "a post twice"), ([[3, 1, -1]], [[1, 1, 0]], "outside the pool"),
+        ([[2, 1, 0]], [[1, 1, 1]], "outside the pool"), ([[-1, 1, 0]], [[0, 1, 1]], "a gap"),
+        ([[1, 0, -1]], [[0.4, 0, 0]], "not in \\(0, 1\\]"), ([[1, 0, -1]], [[1.2, 1, 0]], "not in \\(0, 1\\]"),
+        ([[1, 0]], [[1, 1, 1]], "with slates \\(1, 2\\)"),
+    ],
+)  # fmt: skip
+def test_slates_that_no_policy_can_mean_stop_the_run(slot_1K: list, propensity_1K: list, words: str):
+    pool_1M = np.array([[7, 8, -1]])
+    requests = Requests(np.array([5]), np.array([9]), pool_1M, pool_1M, pool_1M, 3)
+    check_chosen("own", requests, Chosen(np.array([[1, 0, -1]]), np.array([[1.0, 0.3, 0.0]])))
+    with pytest.raises(BadInput, match=words):
+        check_chosen("own", requests, Chosen(np.array(slot_1K), np.array(propensity_1K)))
 
 
 def test_popularity_ranks_by_what_was_done_until_yesterday(tmp_path: Path):
