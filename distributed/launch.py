@@ -98,6 +98,8 @@ def _group(rank: Rank, timeout_s: float, meeting: dict[str, Any]) -> Iterator[No
         timeout=datetime.timedelta(seconds=timeout_s), device_id=rank.device if rank.device.type == "cuda" else None,
         **meeting,
     )  # fmt: skip
+    # A rank that has nothing to say must not leave while others are still connecting to it.
+    dist.barrier()
     try:
         yield
     finally:

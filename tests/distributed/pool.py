@@ -127,6 +127,8 @@ def _group(store: dist.Store, index: int, nproc: int, timeout_s: float) -> Itera
     dist.init_process_group(
         "gloo", store=store, rank=index, world_size=nproc, timeout=datetime.timedelta(seconds=timeout_s)
     )
+    # A rank that has nothing to say must not leave while others are still connecting to it.
+    dist.barrier()
     try:
         yield
     finally:
