@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from contracts.clock import DAY
 from contracts.tables import ACTION_KINDS, BLOCK_KINDS, FRIENDSHIP_KINDS, POST_KINDS, TABLES, VISIBILITIES
+from pipelines.keys import KEYS
 
 FIRST_MOMENT, LAST_MOMENT = 631_152_000_000_000, 4_102_444_800_000_000
 """1990-01-01 and 2100-01-01 in UTC microseconds: no moment of a log lies outside."""
@@ -108,13 +109,6 @@ _REFERENCES: dict[str, tuple[Reference, ...]] = {
     "sessions": (Reference("user_id", "users", "user_id"),),
 }  # fmt: skip
 
-_UNIQUE = {
-    "users": ("user_id", "known_at"), "friendships": ("user_id", "friend_id", "kind", "since"),
-    "blocks": ("user_id", "target_id", "kind", "since"), "posts": ("post_id", "known_at"), "topics": ("topic",),
-    "subjects": ("subject_id",), "requests": ("request_id",), "impressions": ("request_id", "post_id"), "actions": ("action_id",),
-    "sessions": ("user_id", "started_at"),
-}  # fmt: skip
-
 
 def _of_schema(table: str) -> list[Rule]:
     """What the types say: no empty values where there may be none, ids from 0 on, moments of this age."""
@@ -134,6 +128,6 @@ def _of_schema(table: str) -> list[Rule]:
 
 
 EXPECTATIONS = {
-    name: Expectations((*_of_schema(name), *_OWN[name]), _REFERENCES.get(name, ()), _UNIQUE[name]) for name in TABLES
+    name: Expectations((*_of_schema(name), *_OWN[name]), _REFERENCES.get(name, ()), KEYS[name]) for name in TABLES
 }
 """Table -> what is expected of it."""

@@ -16,7 +16,7 @@ MARK = Callable[[np.ndarray, str], None]
 """(rows (N,) that are bad, why) -> puts them aside."""
 WHOLE_ID = r"^(0|[1-9]\d{0,17})$"
 _WHOLE = r"^[+-]?\d{1,18}(\.0*)?$"
-_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 
 
 def converted(batch: Batch, name: str, field: pa.Field, source: Source, log: Log, mark: MARK) -> pa.Array:
@@ -76,7 +76,7 @@ def _ids(batch: Batch, source: Source, label: str, mark: MARK) -> pa.Array:
 
 def _numbers(text: pa.Array, dtype: pa.DataType, source: Source, label: str, mark: MARK) -> pa.Array:
     whole = pa.types.is_integer(dtype) and source.scale == 1
-    good = pc.match_substring_regex(text, _WHOLE if whole else _NUMBER)
+    good = pc.match_substring_regex(text, _WHOLE if whole else NUMBER)
     mark(~pc.fill_null(good, True).to_numpy(zero_copy_only=False), f"{label} is not a {'whole ' * whole}number")
     text = pc.if_else(good, text, pa.scalar(None, pa.string()))
     if whole:

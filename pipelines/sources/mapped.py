@@ -17,6 +17,7 @@ from contracts.progress import say, stage
 from contracts.tables import TABLES
 from contracts.tasks import TASKS
 from contracts.workspace import Workspace
+from pipelines.keys import KEYS
 from pipelines.sources.batches import FileRead, found, raw_lines, read_batches
 from pipelines.sources.completion import Completion, completed
 from pipelines.sources.foreign_files import Rejected
@@ -25,17 +26,10 @@ from pipelines.sources.lacks import lacks_of
 from pipelines.sources.mapping import Mapping
 from pipelines.sources.rows import FileOrder, foreign_schema, rows_of
 
-_KEYS = {
-    "users": ("user_id", "known_at"), "friendships": ("user_id", "friend_id", "kind", "since"),
-    "blocks": ("user_id", "target_id", "kind", "since"), "posts": ("post_id", "known_at"), "topics": ("topic",),
-    "subjects": ("subject_id",), "requests": ("request_id",), "impressions": ("request_id", "user_id", "post_id"),
-    "actions": ("action_id",), "sessions": ("user_id", "started_at"),
-}  # fmt: skip
-"""What tells two rows of a table apart."""
 _WITHOUT_IDS = {
     "impressions": ("user_id", "post_id", "shown_at"), "actions": ("request_id", "user_id", "post_id", "kind", "occurred_at"),
 }  # fmt: skip
-"""The same where the log has no ids of requests or of actions."""
+"""Keys where the log has no ids of requests or of actions."""
 
 
 def ingest_mapped(mapping: Mapping, path: Path, workspace: Workspace) -> dict:
@@ -97,7 +91,7 @@ def _without_repeats(tables: dict[str, pa.Table], rejected: Rejected) -> tuple[d
     kept, counts = {}, {}
     named: set[tuple[str, int]] = set()
     for name, table in tables.items():
-        key = _KEYS[name] if not table[_KEYS[name][0]].null_count else _WITHOUT_IDS.get(name, _KEYS[name])
+        key = KEYS[name] if not table[KEYS[name][0]].null_count else _WITHOUT_IDS.get(name, KEYS[name])
         again_N = table.select(key).to_pandas().duplicated().to_numpy()
         if again_N.any():
             may_N = table["_again"].to_numpy()

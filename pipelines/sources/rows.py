@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from contracts.clock import SECOND
 from contracts.tables import TABLES
 from pipelines.sources.batches import Batch
-from pipelines.sources.conversion import MARK, converted, moments
+from pipelines.sources.conversion import MARK, NUMBER, converted, moments
 from pipelines.sources.foreign_files import Rejected
 from pipelines.sources.mapping import ID_KINDS, Each, Files, Log, Rows
 
@@ -90,7 +90,7 @@ def _of_one(batch: Batch, rows: Rows, log: Log, marks: Marks) -> tuple[pa.Table,
         if when.is_:
             kept = pc.and_(kept, pc.is_in(text, pa.array(when.is_, pa.string())))
         if when.above is not None:
-            number = pc.match_substring_regex(text, r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
+            number = pc.match_substring_regex(text, NUMBER)
             marks.among(place_M)(
                 ~pc.fill_null(number, True).to_numpy(zero_copy_only=False), f"{when.column} is not a number"
             )

@@ -6,27 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from contracts.clock import HOUR, SECOND, to_datetime
 from contracts.tables import TABLES
 from contracts.workspace import Workspace
 from pipelines.sources import FORMATS, SOURCES
-
-
-def rows(workspace: Workspace, table: str) -> list[dict]:
-    return workspace.lake.read(TABLES[table]).to_pylist()
-
-
-def foreign_of(workspace: Workspace, kind: str) -> dict[int, str]:
-    ids = pq.read_table(next((workspace.root / "lake" / "ids").iterdir())).to_pylist()
-    return {row["id"]: row["foreign"] for row in ids if row["kind"] == kind}
-
-
-def everything(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
-
+from tests.pipelines.test_sources_mapped import everything, foreign_of, rows
 
 KUAIRAND = ("user_id,video_id,date,hourmin,time_ms,is_click,is_like,is_follow,is_comment,is_forward,is_hate,long_view,"
             "play_time_ms,duration_ms,profile_stay_time,comment_stay_time,is_profile_enter,is_rand,tab\n")  # fmt: skip

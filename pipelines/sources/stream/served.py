@@ -23,9 +23,9 @@ from pipelines.sources.stream import redis_source
 from pipelines.sources.stream.decoded import decoded
 from pipelines.sources.stream.redis_source import FIRST
 
-KEYS = {"requests": ("request_id",), "impressions": ("request_id", "position"), "actions": ("action_id",), "posts": ("post_id",),
+UPSERT_KEYS = {"requests": ("request_id",), "impressions": ("request_id", "position"), "actions": ("action_id",), "posts": ("post_id",),
         "blocks": ("user_id", "target_id", "kind", "since")}  # fmt: skip
-"""Table -> what tells its rows apart."""
+"""Table -> what tells its rows apart in the stream, where a later entry of a post or a block takes the place of an earlier one."""
 
 
 def bring_served(workspace: Workspace, spark: SparkSession, redis_url: str) -> dict[str, int]:
@@ -49,7 +49,8 @@ def follow_served(workspace: Workspace, spark: SparkSession, redis_url: str) -> 
     `processAllAvailable()` before `stop()`. Nobody else may write the lake meanwhile.
     """
     workspace.dataset()
-    landing = workspace.lake.root / "landing" / "served"
+    # Beside each other, so that both go when another log takes the lake's place: numbers of batches begin anew with a checkpoint.
+    landing, checkpoint = (workspace.lake.root / "landing" / name for name in ("served", "served-checkpoint"))
     names = redis_source.last_ids(redis_url)[1]
 
     def bring(batch: DataFrame, number: int) -> None:
@@ -59,8 +60,7 @@ def follow_served(workspace: Workspace, spark: SparkSession, redis_url: str) -> 
             bring_entries(workspace, landed, _ends(landed), names)
 
     entries = redis_source.entries_as_they_come(spark, redis_url)
-    checkpoint = str(workspace.run / "served-checkpoint")
-    return entries.writeStream.foreachBatch(bring).option("checkpointLocation", checkpoint).start()
+    return entries.writeStream.foreachBatch(bring).option("checkpointLocation", str(checkpoint)).start()
 
 
 def bring_entries(
@@ -89,7 +89,7 @@ def bring_entries(
         ).collect()  # fmt: skip
     _put_aside(workspace, aside)
     for spec, table in made:
-        workspace.lake.upsert(spec, table, KEYS[spec.name])
+        workspace.lake.upsert(spec, table, UPSERT_KEYS[spec.name])
     reached = {row["stream"]: (row["last"]["milliseconds"], row["last"]["number"]) for row in last}
     before = {stream: dataset.drained_to.get(name, FIRST) for stream, name in names.items()}
     is_new = any(place > redis_source.place_of(before[stream]) for stream, place in reached.items())
@@ -123,7 +123,7 @@ def _tables(sound: DataFrame) -> list[tuple[TableSpec, DataFrame]]:
         sound.where(F.col("post").isNotNull()).select("of_post", "milliseconds", "number", "post"), ["of_post"]
     )
     blocks = sound.select("milliseconds", "number", F.explode("blocks").alias("block"))
-    blocks = _last_of(blocks, [f"block.{name}" for name in KEYS["blocks"]])
+    blocks = _last_of(blocks, [f"block.{name}" for name in UPSERT_KEYS["blocks"]])
     return [
         (REQUESTS, requests), (IMPRESSIONS, shown.select(*IMPRESSIONS.schema.names)), (ACTIONS, actions),
         (POSTS, posts.select("post.*")), (BLOCKS, blocks.select("block.*")),
