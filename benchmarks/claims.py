@@ -41,6 +41,9 @@ class Result:
     elsewhere: list[str] = field(default_factory=list)
     """What this machine cannot show and was not asked for: listed as not measured, but no failure of the run."""
 
+    part: str = ""
+    """Of a benchmark that other runs measure the rest of: kept in a file of its own."""
+
     def as_dict(self) -> dict[str, Any]:
         """The stable JSON form."""
         return {
@@ -92,7 +95,7 @@ def run(name: str, measure: Callable[..., Result], options: Mapping[str, str] | 
     for missing in (*result.not_measured, *result.elsewhere):
         print(f"not measured: {missing}")
     if not arguments.quick:
-        write_atomically(RESULTS / f"{name}.json", canonical_json(result.as_dict()))
+        write_atomically(RESULTS / f"{name}{result.part and '-'}{result.part}.json", canonical_json(result.as_dict()))
     if arguments.json:
         print(json.dumps(result.as_dict()))
     raise SystemExit(1 if result.not_measured else 0)

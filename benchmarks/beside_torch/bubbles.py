@@ -1,4 +1,8 @@
-"""Bubbles of real work: each schedule's recorded timeline beside the closed formula and the simulation at its own times."""
+"""Bubbles of real work: each schedule's recorded timeline beside the closed formula and the simulation at its own times.
+
+Closed formulas are for equal stages. Where the backward comes in two parts stages are not equal: the first one has no
+gradient to send and does all of it as weight gradients. `benchmarks.pipeline` compares those with stages that sleep alike.
+"""
 
 from dataclasses import dataclass
 
@@ -21,12 +25,12 @@ class Bubble:
 
     name: str
     measured: float
-    closed: float
+    closed: float | None
     simulated: float
 
 
 class Working(nn.Module):
-    """A stage of matrix products; the first one's entrance needs a gradient, so that its backward has both parts."""
+    """A stage of matrix products; the first one begins with a parameter, so that its backward is as long as the others'."""
 
     def __init__(self, layers: int, rows: int, first: bool):
         super().__init__()
@@ -56,13 +60,15 @@ def bubbles(rank: Rank, micro_batches: int, rows: int, runs: int) -> list[Bubble
         # The least disturbed: whatever else the machine does only adds.
         timeline = min(timelines, key=lambda one: one.makespan_s)
         costs = _costs(timeline, total)
-        # The formula's cost is a rank's share of one micro-batch: all its stages.
-        share = total // group.size
-        mean = [sum(getattr(cost, part) for cost in costs) / total * share
-                for part in ("forward", "backward_input", "backward_weight")]  # fmt: skip
-        idle = max(0.0, closed_bubble_s(name, group.size, StageCost(*mean), virtual))
-        found.append(Bubble(name, timeline.bubble_rate, idle / (idle + micro_batches * sum(mean)),
-                            simulate(schedule, costs).bubble_rate))  # fmt: skip
+        closed = None
+        if not any(cost.backward_weight for cost in costs):
+            # The formula's cost is a rank's share of one micro-batch: all its stages.
+            forward, backward = (
+                sum(getattr(cost, part) for cost in costs) / group.size for part in ("forward", "backward_input")
+            )
+            idle = closed_bubble_s(name, group.size, StageCost(forward, backward, 0.0), virtual)
+            closed = idle / (idle + micro_batches * (forward + backward))
+        found.append(Bubble(name, timeline.bubble_rate, closed, simulate(schedule, costs).bubble_rate))
     return found
 
 

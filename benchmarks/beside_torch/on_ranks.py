@@ -26,6 +26,7 @@ class Plan:
 
     work: Workload
     pairs: int
+    scaling: Workload
     scaling_rounds: int
     ring_tokens: int
     ring_rounds: int
@@ -63,7 +64,7 @@ def measure_all(rank: Rank, plan: Plan) -> Measured:
         rank, "zig-zag beside contiguous", lambda: ring(rank, plan.work, plan.ring_tokens, plan.ring_rounds)
     )
     if rank.world_size == 2:
-        found.scaling = _told(rank, "weak scaling", lambda: weak_scaling(rank, plan.work, plan.scaling_rounds))
+        found.scaling = _told(rank, "weak scaling", lambda: weak_scaling(rank, plan.scaling, plan.scaling_rounds))
         found.bubbles = _told(rank, "bubbles of real work", lambda: bubbles(
             rank, plan.bubble_micro_batches, plan.bubble_rows, plan.bubble_runs))  # fmt: skip
     return found
