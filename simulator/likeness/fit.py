@@ -36,7 +36,6 @@ def fit_log(
     fit action rates; so a policy belongs there when the log's feeds were filled by another than the default.
     """
     given = given or {}
-    of_worlds = {name: value for name, value in given.items() if name not in ("users", "days", "seed")}
     fit = Fit()
     with stage("fit: examination"):
         curve_K = fit_examination(log, fit)
@@ -48,18 +47,18 @@ def fit_log(
         fit_posting(log, fit)
         fit_hours(log, fit)
         fit_kinds(log, fit)
-        fit_graph(log, settings_of(log, fit, of_worlds), fit)
+        fit_graph(log, settings_of_worlds(log, fit, given), fit)
     with stage(f"fit: action rates by tie strength, in {worlds + 2} simulated worlds"):
-        settings = settings_of(log, fit, of_worlds)
-        days = min(settings.days, MOST_DAYS)
-        small = {
-            "users": min(settings.users, MOST_USERS),
-            "days": days,
-            "warmup_days": min(settings.warmup_days, days - 1),
-        }
-        fit_levels(log, settings.model_copy(update=small), fit, worlds)
+        fit_levels(log, settings_of_worlds(log, fit, given), fit, worlds)
     fit.not_fitted |= NEVER_FITTED
     return fit, settings_of(log, fit, given)
+
+
+def settings_of_worlds(log: LoggedLog, fit: Fit, given: dict[str, Any]) -> EnvironmentSettings:
+    """As `settings_of`, for worlds of the log's own size, or of `MOST_USERS` and `MOST_DAYS` where it is larger."""
+    kept = {name: value for name, value in given.items() if name not in ("users", "days", "seed", "warmup_days")}
+    size = {"users": min(log.users, MOST_USERS), "days": min(max(log.days, 1), MOST_DAYS)}
+    return settings_of(log, fit, kept | size)
 
 
 def settings_of(log: LoggedLog, fit: Fit, given: dict[str, Any]) -> EnvironmentSettings:

@@ -11,7 +11,7 @@ from contracts.workspace import Workspace
 from simulator.environment import simulate
 from simulator.environment.simulate import ATTRIBUTION_US
 from simulator.likeness.estimates import Fit
-from simulator.likeness.fit import WORLDS, fit_log, settings_of
+from simulator.likeness.fit import WORLDS, fit_log, settings_of, settings_of_worlds
 from simulator.likeness.log import LoggedLog, lake_at, read_log
 from simulator.likeness.marginals import compare, marginals
 
@@ -27,9 +27,12 @@ def open_log(like: Path, workspace: Workspace, overrides: dict[str, Any]) -> Log
             f"{like} is the log of this workspace, which the simulated one would replace; name another --workspace"
         )
     log = read_log(lake)
-    settings = settings_of(log, Fit(), overrides)
-    settings.check()
-    split_log(settings.start_at + settings.warmup_days * DAY, settings.end_at, ATTRIBUTION_US)
+    wanted = [settings_of(log, Fit(), overrides)]
+    if log.impressions is not None:
+        wanted.append(settings_of_worlds(log, Fit(), overrides))
+    for settings in wanted:
+        settings.check()
+        split_log(settings.start_at + settings.warmup_days * DAY, settings.end_at, ATTRIBUTION_US)
     return log
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import least_squares
 
+from contracts.errors import BadInput
 from contracts.files import hash_value
 from contracts.progress import say
 from contracts.tasks import TASK_NAMES
@@ -105,7 +106,13 @@ def _world(settings: EnvironmentSettings, looks_known: bool) -> World:
     with tempfile.TemporaryDirectory() as folder:
         workspace = Workspace(folder)
         simulate(workspace, settings)
-        log, latents = read_log(workspace.lake), Truth.load(workspace).latents
+        try:
+            log = read_log(workspace.lake)
+        except BadInput as error:
+            raise BadInput(
+                f"the log is too small for its action rates to be matched: in a simulated world of its size, {error}"
+            ) from None
+        latents = Truth.load(workspace).latents
     shown = log.impressions
     assert shown is not None
     group_I = GROUP_OF_CONTACTS[contact_groups(log, shown)]

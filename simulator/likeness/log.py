@@ -212,9 +212,9 @@ def _impressions(lake: Lake, dataset: Dataset, actions: pa.Table, user_ids: np.n
     request_id_I, shown_at_I = table["request_id"].to_numpy(), table["shown_at"].to_numpy()
     viewer_I = _index(user_ids, table["user_id"].to_numpy(), "impressions", "user_id")
     request_I = np.unique(request_id_I, return_inverse=True)[1]
-    viewed_I, absent_looks = table["viewed_ms"].to_numpy() > 0, "every impression counts as viewed"
+    viewed_I = table["viewed_ms"].to_numpy() > 0
     if viewed_I.all():
-        absent["viewed_ms"] = f"the log does not say what was looked at: {absent_looks}"
+        absent["viewed_ms"] = "the log does not say what was looked at: every impression counts as viewed"
     propensity_I = table["propensity"].to_numpy(zero_copy_only=False).astype(np.float64)
     if not (propensity_I > 0).all():
         lacking = int((~(propensity_I > 0)).sum())

@@ -17,8 +17,6 @@ from simulator.environment.settings import EnvironmentSettings
 from simulator.likeness.estimates import Estimate, Fit, among_worlds, share
 from simulator.likeness.log import LoggedLog
 
-MOST_DRAWN, MOST_DAYS = 2_000, 28
-"""Size of a drawn population: enough to show how degrees spread and what is passed on."""
 DRAWS = 8
 TAILS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.3, 1.7)
 PASSED_ON = tuple(POST_KINDS.index(name) for name in ("share", "quote"))
@@ -65,9 +63,9 @@ def fit_graph(log: LoggedLog, settings: EnvironmentSettings, fit: Fit) -> None:
     """
     logged_U = degrees(log.users, log.user_E, log.friend_E)
     fit.methods["friends per person"] = "drawn friend graphs whose degrees spread as the log's"
-    users = min(log.users, MOST_DRAWN)
+    users = settings.users
     friends = min(float(logged_U.mean()), users / 4)
-    base = settings.model_copy(update={"users": users, "days": min(settings.days, MOST_DAYS), "mean_friends": friends})
+    base = settings.model_copy(update={"mean_friends": friends})
 
     def drawn(tail: float, seed: int) -> People:
         return draw_people(np.random.default_rng(seed), base.model_copy(update={"friend_sigma": tail}))

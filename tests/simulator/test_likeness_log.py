@@ -1,5 +1,6 @@
 """Reading a log to be fitted: labels and ties as of each impression, and a sentence for every log that cannot be fitted."""
 
+import dataclasses
 import shutil
 from pathlib import Path
 
@@ -158,3 +159,12 @@ def test_sizes_that_cannot_be_simulated_are_refused_before_anything_is_fitted(wo
         open_log(workspace.root, Workspace(tmp_path), {"users": 5})
     with pytest.raises(BadInput, match="too short for three windows"):
         open_log(workspace.root, Workspace(tmp_path), {"days": 2})
+
+
+def test_a_log_too_short_for_worlds_of_its_length_is_refused_however_long_the_simulated_one_shall_be(
+    copy: Workspace, tmp_path: Path
+):
+    dataset = copy.dataset()
+    dataclasses.replace(dataset, end=dataset.start + 2 * DAY, warmup_us=0).save(copy.dataset_path)
+    with pytest.raises(BadInput, match="too short for three windows"):
+        open_log(copy.root, Workspace(tmp_path / "target"), {"days": 20})
