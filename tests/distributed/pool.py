@@ -20,6 +20,7 @@ from distributed import Rank, RankFailed
 _LOOPBACK = "127.0.0.1"
 _GRACE_S = 2.0
 _DIED = "its process died"
+_LOADED, _GO = b"loaded", b"go"
 
 
 class RankPool:
@@ -51,6 +52,9 @@ class RankPool:
         job = pickle.dumps((worker, tuple(arguments), nproc, f"job{self._jobs}", timeout_s))
         for pipe in self._pipes[:nproc]:
             pipe.send_bytes(job)
+        self._wait_until_loaded(nproc, time.monotonic() + deadline_s)
+        for pipe in self._pipes[:nproc]:
+            pipe.send_bytes(_GO)
         return self._collect(nproc, time.monotonic() + deadline_s)
 
     def close(self) -> None:
@@ -71,6 +75,17 @@ class RankPool:
         there.close()
         self._processes.append(process)
         self._pipes.append(here)
+
+    def _wait_until_loaded(self, nproc: int, deadline: float) -> None:
+        # Nor must the imports of a job: on a busy machine one rank may take many seconds longer than another.
+        for index, pipe in enumerate(self._pipes[:nproc]):
+            try:
+                said = pipe.recv_bytes() if pipe.poll(max(0.0, deadline - time.monotonic())) else b"no word in time"
+            except EOFError:
+                said = _DIED.encode()
+            if said != _LOADED:
+                self.close()
+                raise RankFailed(f"rank {index} of {nproc} could not load its job: {said.decode()}")
 
     def _collect(self, nproc: int, deadline: float) -> list[Any]:
         results: dict[int, Any] = {}
@@ -105,9 +120,16 @@ def _serve(pipe: connection.Connection, index: int, port: int) -> None:
     pipe.send_bytes(b"ready")
     while True:
         try:
-            worker, arguments, nproc, prefix, timeout_s = pickle.loads(pipe.recv_bytes())
+            job = pipe.recv_bytes()
         except EOFError:
             return
+        try:
+            worker, arguments, nproc, prefix, timeout_s = pickle.loads(job)
+        except Exception as error:
+            pipe.send_bytes(repr(error).encode())
+            return
+        pipe.send_bytes(_LOADED)
+        pipe.recv_bytes()
         try:
             with _group(dist.PrefixStore(prefix, store), index, nproc, timeout_s):
                 answer = (True, False, worker(Rank(index, nproc), *arguments))

@@ -1,6 +1,7 @@
 """A layout says what it means and who is with whom, or says why it cannot be."""
 
 import dataclasses
+import importlib
 import time
 
 import pytest
@@ -159,5 +160,18 @@ def test_a_hang_is_a_failure_with_a_name():
     assert pool().run(ranks, (), 2) == [0, 1], "the pool did not recover"
 
 
-def ranks(rank: Rank) -> int:
+class _NotHere:
+    """Its pickle names a module that no rank has."""
+
+    def __reduce__(self):
+        return importlib.import_module, ("no_such_module",)
+
+
+def test_a_job_that_a_rank_cannot_load_is_said_and_the_pool_goes_on():
+    with pytest.raises(RankFailed, match="rank 0 of 2 could not load its job: .*no_such_module"):
+        pool().run(ranks, (_NotHere(),), 2)
+    assert pool().run(ranks, (), 2) == [0, 1]
+
+
+def ranks(rank: Rank, *_: object) -> int:
     return rank.index
