@@ -43,7 +43,8 @@ def write_log(root, fault=None, requests=20, pool=5, slate=3) -> Workspace:
                 "label_share": None,
                 "label_hide": int(k == 2),
             }
-            rows["samples"].append({**common, "requested_at": at, "viewed": True, "split": "test", **labels,
+            rows["samples"].append({**common, "requested_at": at, "viewed": True, "split": "test",
+                                    "examination": 1.0, "keep_share": 1.0, **labels,
                                     **dict.fromkeys(FEATURE_NAMES, 0.0)})  # fmt: skip
     if fault:
         fault(rows)
