@@ -20,6 +20,7 @@ from distributed import Rank, RankFailed
 _LOOPBACK = "127.0.0.1"
 _GRACE_S = 2.0
 _DIED = "its process died"
+_NOT_JOINED = "could not join the others"
 _LOADED, _GO = b"loaded", b"go"
 
 
@@ -103,7 +104,7 @@ class RankPool:
                 else:
                     failures[index] = (lost_peer, content)
                     deadline = min(deadline, time.monotonic() + _GRACE_S)
-        if waiting or any(reason == _DIED for _, reason in failures.values()):
+        if waiting or any(reason == _DIED or reason.startswith(_NOT_JOINED) for _, reason in failures.values()):
             self.close()
         if failures:
             index, (_, reason) = min(failures.items(), key=lambda item: (item[1][0], item[0]))
@@ -131,8 +132,10 @@ def _serve(pipe: connection.Connection, index: int, port: int) -> None:
         pipe.send_bytes(_LOADED)
         pipe.recv_bytes()
         try:
-            with _group(dist.PrefixStore(prefix, store), index, nproc, timeout_s):
+            with joined(dist.PrefixStore(prefix, store), index, nproc, timeout_s):
                 answer = (True, False, worker(Rank(index, nproc), *arguments))
+        except _NotJoined as error:
+            answer = (False, True, str(error))
         except Exception as error:
             lost = isinstance(error, dist.DistError) or "peer" in str(error) or "Timed out" in str(error)
             where = traceback.extract_tb(error.__traceback__)[-1]
@@ -141,17 +144,25 @@ def _serve(pipe: connection.Connection, index: int, port: int) -> None:
         pipe.send_bytes(pickle.dumps(answer))
 
 
+class _NotJoined(RuntimeError):
+    """The rank is of no use any more."""
+
+
 @contextlib.contextmanager
-def _group(store: dist.Store, index: int, nproc: int, timeout_s: float) -> Iterator[None]:
+def joined(store: dist.Store, index: int, nproc: int, timeout_s: float) -> Iterator[None]:
     if nproc == 1:
         yield
         return
-    dist.init_process_group(
-        "gloo", store=store, rank=index, world_size=nproc, timeout=datetime.timedelta(seconds=timeout_s)
-    )
-    # A rank that has nothing to say must not leave while others are still connecting to it.
-    dist.barrier()
     try:
+        dist.init_process_group(
+            "gloo", store=store, rank=index, world_size=nproc, timeout=datetime.timedelta(seconds=timeout_s)
+        )
+    except Exception as error:
+        # PyTorch numbers groups, those that failed too: from now on this rank would look for the others under another number.
+        raise _NotJoined(f"{_NOT_JOINED}: {error}") from error
+    try:
+        # A rank that has nothing to say must not leave while others are still connecting to it.
+        dist.barrier()
         yield
     finally:
         dist.destroy_process_group()

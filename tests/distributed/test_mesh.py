@@ -6,11 +6,12 @@ import time
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from distributed import LayoutError, ParallelLayout, Rank, RankFailed
 from distributed.groups import Mesh
 from distributed.mesh import AXES, ModelSizes, nearest_legal, refuse_unless_legal
-from tests.distributed.pool import pool
+from tests.distributed.pool import joined, pool
 
 SIZES = ModelSizes(heads=4, kv_heads=2, layers=2, vocabulary=64, feed_forward=32, sequence=16, experts=4)
 
@@ -158,6 +159,18 @@ def test_a_hang_is_a_failure_with_a_name():
     with pytest.raises(RankFailed, match="rank 0 of 2 failed: .*[Tt]imed out"):
         pool().run(one_rank_stays_away, (), 2, timeout_s=2)
     assert pool().run(ranks, (), 2) == [0, 1], "the pool did not recover"
+
+
+def joins_nobody(rank: Rank) -> None:
+    with joined(dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False), 0, 2, 1.0):
+        pass
+
+
+def test_a_rank_that_could_not_join_once_is_replaced():
+    # PyTorch numbers groups: it would look for the others under a number that they do not have.
+    with pytest.raises(RankFailed, match="rank 0 of 1 failed: could not join the others"):
+        pool().run(joins_nobody, (), 1)
+    assert pool().run(ranks, (), 2) == [0, 1]
 
 
 class _NotHere:
