@@ -14,7 +14,7 @@ from torch import nn
 from distributed.errors import LayoutError
 from distributed.groups import Group, Mesh
 from distributed.models.attention import attend, attend_backward, merge, visible, wide
-from distributed.models.transformer import Tokens
+from distributed.models.transformer import Tokens, fused
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,8 @@ class ContextSplit:
 
     def part(self, tokens: Tokens) -> Tokens:
         """This rank's part of whole sequences that every rank of the cp group holds."""
+        if self.outer.size * self.inner.size == 1:
+            return tokens
         order_S = self.order(tokens.ids.shape[1]).to(tokens.ids.device)
         mine_L = order_S.chunk(self.outer.size * self.inner.size)[self.outer.index * self.inner.size + self.inner.index]
         per_token = {
@@ -78,7 +80,12 @@ class ContextAttention(nn.Module):
         k, v = (_SwapTokensForHeads.apply(_enough_heads(x, inner, q_BLHD.shape[2]), inner) for x in (k_BLKD, v_BLKD))
         assert tokens.context_slots is not None
         assert tokens.context_documents is not None
-        context = torch.stack([tokens.context_slots, tokens.context_documents]).chunk(self.split.outer.size, dim=-1)
+        slots, documents = tokens.context_slots, tokens.context_documents
+        if self.split.outer.size == 1:
+            # Every token is here, of some heads: there is no ring whose partial results would have to be merged.
+            seen = visible(slots, slots, documents, documents, self.causal)
+            return _SwapHeadsForTokens.apply(fused(q, k, v, seen, self.causal), inner)
+        context = torch.stack([slots, documents]).chunk(self.split.outer.size, dim=-1)
         out = _Ring.apply(q, torch.stack([k, v]), context, self.split.outer, self.causal)
         return _SwapHeadsForTokens.apply(out, inner)
 

@@ -134,6 +134,17 @@ class RMSNorm(nn.Module):
         return scaled.to(hidden_BLD.dtype) * self.weight
 
 
+def fused(q_BLHD: torch.Tensor, k_BLKD: torch.Tensor, v_BLKD: torch.Tensor, seen_BLL: torch.Tensor | None, causal: bool
+          ) -> torch.Tensor:  # fmt: skip
+    """Attention over all tokens of a sample by PyTorch's kernel, (B, L, H, D); `seen_BLL` None: the causal mask or none."""
+    mask_B1LL = None if seen_BLL is None else seen_BLL[:, None]
+    out_BHLD = F.scaled_dot_product_attention(
+        q_BLHD.transpose(1, 2), k_BLKD.transpose(1, 2), v_BLKD.transpose(1, 2), mask_B1LL,
+        is_causal=causal and seen_BLL is None, enable_gqa=k_BLKD.shape[2] != q_BLHD.shape[2],
+    )  # fmt: skip
+    return out_BHLD.transpose(1, 2)
+
+
 class WholeAttention(nn.Module):
     """Attention where this rank holds all tokens of its samples."""
 
@@ -143,14 +154,10 @@ class WholeAttention(nn.Module):
 
     def forward(self, q_BLHD: torch.Tensor, k_BLKD: torch.Tensor, v_BLKD: torch.Tensor, tokens: Tokens) -> torch.Tensor:
         """(B, L, H, D)."""
-        seen_B1LL = None
+        seen_BLL = None
         if not tokens.one_document:
-            seen_B1LL = visible(tokens.slots, tokens.slots, tokens.documents, tokens.documents, self.causal)[:, None]
-        out_BHLD = F.scaled_dot_product_attention(
-            q_BLHD.transpose(1, 2), k_BLKD.transpose(1, 2), v_BLKD.transpose(1, 2), seen_B1LL,
-            is_causal=self.causal and seen_B1LL is None, enable_gqa=k_BLKD.shape[2] != q_BLHD.shape[2],
-        )  # fmt: skip
-        return out_BHLD.transpose(1, 2)
+            seen_BLL = visible(tokens.slots, tokens.slots, tokens.documents, tokens.documents, self.causal)
+        return fused(q_BLHD, k_BLKD, v_BLKD, seen_BLL, self.causal)
 
 
 class Attention(nn.Module):
