@@ -100,7 +100,7 @@ _REFERENCES: dict[str, tuple[Reference, ...]] = {
     "friendships": (Reference("user_id", "users", "user_id"), Reference("friend_id", "users", "user_id")),
     "blocks": (Reference("user_id", "users", "user_id"), Reference("target_id", "users", "user_id")),
     "posts": (Reference("author_id", "users", "user_id"), Reference("origin_post_id", "posts", "post_id"),
-              Reference("topic", "topics", "topic"), Reference("subject_id", "subjects", "subject_id")),
+              Reference("topic", "topics", "topic")),
     "requests": (Reference("user_id", "users", "user_id"),),
     "impressions": (Reference("request_id", "requests", "request_id"), Reference("user_id", "users", "user_id"),
                     Reference("post_id", "posts", "post_id"), Reference("author_id", "users", "user_id")),
@@ -108,6 +108,7 @@ _REFERENCES: dict[str, tuple[Reference, ...]] = {
                 Reference("post_id", "posts", "post_id"), Reference("author_id", "users", "user_id")),
     "sessions": (Reference("user_id", "users", "user_id"),),
 }  # fmt: skip
+"""Posts may name a subject that has no row: its number then stands for its name."""
 
 
 def _of_schema(table: str) -> list[Rule]:
