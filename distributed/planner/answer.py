@@ -8,6 +8,7 @@ from typing import Any
 from distributed.planner.balance import dearest, partition
 from distributed.planner.errors import PlanError
 from distributed.planner.estimate import Estimate, Estimator
+from distributed.planner.flags import training_command
 from distributed.planner.groups import placement
 from distributed.planner.layout import Layout, nearest_legal, objections, parse_layout
 from distributed.planner.ledger import bytes_by_axis, ledger
@@ -87,6 +88,9 @@ def answer(question: Question) -> Answer:
         },
         "reasons": reasons(estimator, chosen, found, bool(question.layout)),
     }  # fmt: skip
+    if model.platform:
+        command, unsaid = training_command(model, chosen.layout, chosen.micro_batches)
+        report["train"] = {"command": command, "global_batch": question.global_batch, "not_in_the_command": unsaid}
     if question.why_not:
         report["why_not"] = why_not(estimator, parse_layout(question.why_not), found)
     report["seconds_to_answer"] = time.perf_counter() - begun

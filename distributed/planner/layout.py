@@ -21,6 +21,7 @@ _TWO_CHUNKS = ("zb-v", "dualpipe-v")
 class Layout:
     """Ranks per axis and how each rank works. `micro_batch` in samples; `virtual` chunks a rank (interleaved).
 
+    `ep_over_tp`: experts lie inside dp x cp x tp. `replicas`: copies of the sharded states along dp (hybrid shard).
     `ulysses` ranks of cp swap tokens for heads, the rest is a ring, zig-zag or contiguous. `order` lists the axes from the
     innermost (neighbouring ranks) to the outermost.
     """
@@ -37,11 +38,13 @@ class Layout:
     virtual: int = 1
     sp: bool = True
     order: str = "tp-cp-dp-pp"
+    replicas: int = 1
     ulysses: int = 1
     zigzag: bool = True
+    ep_over_tp: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("tp", "cp", "pp", "dp", "ep", "micro_batch", "virtual", "ulysses"):
+        for name in ("tp", "cp", "pp", "dp", "ep", "micro_batch", "virtual", "ulysses", "replicas"):
             if getattr(self, name) < 1:
                 raise PlanError(f"layout {name} is {getattr(self, name)}; it must be at least 1")
         if self.zero not in (0, 1, 2, 3):
@@ -61,8 +64,14 @@ class Layout:
     @property
     def mesh(self) -> str:
         """The axes as the platform's `--layout` takes them: ZeRO and experts shard the data axis, else it is replicated."""
-        data = "dp_shard" if self.zero or self.ep > 1 else "dp_replicate"
-        axes = (("pp", self.pp), (data, self.dp), ("cp", self.cp), ("tp", self.tp))
+        copies = self.replicas if self.zero or self.ep > 1 else self.dp
+        axes = (
+            ("pp", self.pp),
+            ("dp_replicate", copies),
+            ("dp_shard", self.dp // copies),
+            ("cp", self.cp),
+            ("tp", self.tp),
+        )
         return ",".join(f"{name}={size}" for name, size in axes if size > 1) or "dp_replicate=1"
 
     @property
@@ -77,8 +86,13 @@ class Layout:
 
     @property
     def shards(self) -> int:
-        """Ranks over which ZeRO spreads what it spreads."""
-        return self.dp * self.cp
+        """Ranks over which ZeRO spreads what it spreads, and inside which experts lie."""
+        return self.dp * self.cp // self.replicas
+
+    @property
+    def expert_copies(self) -> int:
+        """Ranks beside each other that hold the same experts."""
+        return self.shards * (self.tp if self.ep_over_tp else 1) // self.ep
 
     def stride(self, axis: str) -> int:
         """Distance between neighbours along `axis`."""
@@ -97,6 +111,8 @@ class Layout:
         recipe += [f"schedule={self.schedule}"] if self.pp > 1 else []
         recipe += [f"v={self.virtual}"] if self.virtual > 1 else []
         recipe += ["sp=0"] if self.tp > 1 and not self.sp else []
+        recipe += ["ep_over_tp=1"] if self.ep_over_tp else []
+        recipe += [f"replicas={self.replicas}"] if self.replicas > 1 else []
         recipe += [f"ulysses={self.ulysses}"] if self.ulysses > 1 else []
         recipe += ["zigzag=0"] if self.cp > 1 and not self.zigzag else []
         recipe += [f"order={self.order}"] if self.order != "tp-cp-dp-pp" else []
@@ -136,8 +152,13 @@ def objections(model: Model, layout: Layout, gpus: int, global_batch: int) -> li
             sentence += f"; ep {layout.ep} is no factor of the world, experts lie inside dp x cp"
         found.append(sentence)
     found += _model_objections(model, layout)
-    if layout.shards % layout.ep:
-        found.append(f"ep {layout.ep} does not divide dp x cp = {layout.shards}, inside which the experts lie")
+    if layout.dp % layout.replicas:
+        found.append(f"{layout.replicas} replicas of the states do not divide dp {layout.dp}")
+    elif layout.ep_over_tp and layout.tp > 1 and not layout.sequence_parallel:
+        found.append("experts over tp need sequence parallel: without it all tensor ranks hold the same tokens")
+    elif layout.expert_copies * layout.ep != layout.shards * (layout.tp if layout.ep_over_tp else 1):
+        inside = f"dp x cp x tp = {layout.shards * layout.tp}" if layout.ep_over_tp else f"dp x cp = {layout.shards}"
+        found.append(f"ep {layout.ep} does not divide {inside}, inside which the experts lie")
     if global_batch % (layout.dp * layout.micro_batch):
         found.append(
             f"a global batch of {global_batch} is no multiple of dp {layout.dp} x micro-batch {layout.micro_batch} "
@@ -145,6 +166,13 @@ def objections(model: Model, layout: Layout, gpus: int, global_batch: int) -> li
         )
     else:
         found += _schedule_objections(layout, global_batch // (layout.dp * layout.micro_batch))
+    if model.platform and layout.pp > 1:
+        if layout.schedule == "dualpipe":
+            found.append(
+                "dualpipe holds every stage twice, which the platform does not run; dualpipe-v does the same with one"
+            )
+        if layout.recompute == "selective" and layout.schedule.startswith(("zb-", "dualpipe")):
+            found.append(f"recompute=selective does not go with {layout.schedule}, whose backward comes in two parts")
     return found
 
 
@@ -192,10 +220,6 @@ def _schedule_objections(layout: Layout, micro_batches: int) -> list[str]:
         found.append("schedule=interleaved needs v of at least 2")
     if name == "interleaved" and m % pp:
         found.append(f"interleaved needs micro-batches in multiples of pp {pp}; there are {m}")
-    if pp > 1 and layout.zero == 3 and name.startswith(("zb-", "dualpipe")):
-        found.append(
-            f"{name} defers weight gradients, which zero=3 would compute against parameters already given back; zero=2 works"
-        )
     if name in ("zb-h1", "zb-h2") and pp > 1 and m < (pp if name == "zb-h1" else 2 * pp - 1):
         found.append(f"{name} needs at least {pp if name == 'zb-h1' else 2 * pp - 1} micro-batches; there are {m}")
     if name == "zb-v" and m < 2 * pp - 1:

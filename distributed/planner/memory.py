@@ -5,6 +5,7 @@ Legend: T = micro-batch x sequence / cp, the tokens of one micro-batch on one ra
 
 from dataclasses import dataclass
 
+from distributed.planner.activations import kept_bytes, layer_kept_bytes
 from distributed.planner.layout import Layout
 from distributed.planner.models import Model
 
@@ -81,8 +82,10 @@ def stage_parameters(
     expert = 0.0
     if model.experts:
         e = model.experts
-        dense += moe * (h * e.count + (feed_forward(e.shared_ffn) if e.shared_ffn else 0))
-        expert = moe * e.count / layout.ep * feed_forward(e.ffn)
+        shared = model.shared_parameters if model.platform else feed_forward(e.shared_ffn) if e.shared_ffn else 0
+        dense += moe * (h * e.count + shared)
+        # The platform leaves experts whole over tp.
+        expert = moe * e.count / layout.ep * (model.expert_parameters if model.platform else feed_forward(e.ffn))
     vocabulary = -(-model.vocab // t) * h
     if first and model.layers:
         dense += vocabulary + (model.sequence * h if model.learned_positions else 0)
@@ -92,6 +95,48 @@ def stage_parameters(
     if first:
         dense += model.mlp_parameters
     return dense, expert
+
+
+def end_units(model: Model, layout: Layout, first: bool, last: bool) -> list[float]:
+    """Parameters of the ends that a rank holds, by what travels together: a tied embedding in two stages lies apart."""
+    both, _ = stage_parameters(model, layout, 0, first, last)
+    shared = model.platform and model.tied and first != last
+    table = -(-model.vocab // layout.tp) * model.hidden if shared else 0
+    return [part for part in (table, both - table) if part]
+
+
+def filled(model: Model, layout: Layout, parameters: float) -> float:
+    """The platform's flat buffers are filled up to a multiple of the shards."""
+    n = layout.shards
+    return -(-round(parameters) // n) * n if model.platform and layout.zero else parameters
+
+
+def held_states(
+    model: Model, layout: Layout, layers: int, stage: int, precision: Precision
+) -> tuple[float, float, float]:
+    """(parameters, gradients, optimizer) in bytes of a rank of pipeline rank `stage`, as the platform holds them.
+
+    Exact: each layer and end is a buffer of its own, filled up to the shards. Experts are shared out over the data ranks
+    already and stay whole. Gradients are those between micro-batches: shards from stage 2 on.
+    """
+    first, last = ends_of(layout, stage)
+    each, _ = stage_parameters(model, layout, 1, False, False, 1 if model.experts else 0)
+    _, expert = stage_parameters(model, layout, layers, False, False)
+    units = [each] * layers + end_units(model, layout, first, last)
+    whole, whole_filled = sum(units), sum(filled(model, layout, unit) for unit in units)
+    shard = whole_filled / layout.shards if layout.zero else whole
+    return (
+        precision.parameter * ((shard if layout.zero == 3 else whole_filled) + expert),
+        precision.gradient * ((shard if layout.zero >= 2 else whole) + expert),
+        precision.optimizer * (shard + expert),
+    )
+
+
+def ends_of(layout: Layout, stage: int) -> tuple[bool, bool]:
+    """Whether a pipeline rank holds (the first, the last) stage of the model; both lie on rank 0 of a V."""
+    if layout.pp > 1 and layout.schedule in ("zb-v", "dualpipe-v"):
+        return stage == 0, stage == 0
+    return stage == 0, stage == layout.pp - 1
 
 
 def table_bytes(model: Model, layout: Layout) -> float:
@@ -155,14 +200,18 @@ def stage_memory(model: Model, layout: Layout, layers: int, stage: int, micro_ba
     """
     precision = precision or Precision()
     p, copies = layout.pp, 2 if layout.schedule == "dualpipe" and layout.pp > 1 else 1
-    both_ends = layout.chunks == 2 and layout.schedule in ("zb-v", "dualpipe-v")
-    first, last = stage == 0, stage == p - 1 if not both_ends else stage == 0
+    first, last = ends_of(layout, stage)
     dense, expert = stage_parameters(model, layout, layers, first, last)
-    parameters, gradients, optimizer = zero_states(copies * dense, copies * expert, layout, precision)
+    if model.platform:
+        parameters, gradients, optimizer = held_states(model, layout, layers, stage, precision)
+    else:
+        parameters, gradients, optimizer = zero_states(copies * dense, copies * expert, layout, precision)
     held = in_flight(layout.schedule, p, stage, micro_batches, layout.virtual)
     activations = buffers = 0.0
     tokens = layout.micro_batch * model.sequence / layout.cp
-    if model.layers:
+    if model.layers and model.platform:
+        activations, buffers = _platform_activations(model, layout, layers, stage, micro_batches, precision)
+    elif model.layers:
         moe_share = model.moe_layers / model.layers
         one = (1 - moe_share) * layer_activation_bytes(model, layout)
         one += moe_share * layer_activation_bytes(model, layout, True) if moe_share else 0.0
@@ -186,6 +235,19 @@ def stage_memory(model: Model, layout: Layout, layers: int, stage: int, micro_ba
     if first:
         samples = layout.micro_batch
         activations += samples * 4.0 * sum(table.lookups * table.dim for table in model.tables)
-        activations += samples * 4.0 * sum(mlp.copies * sum(mlp.widths) for mlp in model.mlps)
+        activations += samples * 4.0 * sum(mlp.rows * mlp.copies * sum(mlp.widths) for mlp in model.mlps)
     tables = table_bytes(model, layout)
     return StageMemory(parameters + tables, gradients, optimizer, activations, buffers)
+
+
+def _platform_activations(model: Model, layout: Layout, layers: int, stage: int, micro_batches: int, precision: Precision
+                          ) -> tuple[float, float]:  # fmt: skip
+    """(activations, buffers) as `activations` counts them; the layer that is run again, and two gathered ones, beside."""
+    width, moe = precision.activation, bool(model.moe_layers)
+    kept = kept_bytes(model, layout, layers, stage, micro_batches, width)
+    if layout.recompute != "none":
+        kept += layer_kept_bytes(model, layout, width, moe, "none") - layer_kept_bytes(model, layout, width, moe)
+    each, _ = stage_parameters(model, layout, 1, False, False)
+    tokens = layout.micro_batch * model.sequence / layout.cp
+    ring = 4 * width * tokens * model.key_width / min(layout.tp, model.key_heads) if layout.cp > layout.ulysses else 0.0
+    return kept, ring + (2 * precision.parameter * each if layout.zero == 3 else 0.0)

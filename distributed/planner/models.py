@@ -51,21 +51,25 @@ class Table:
 
 @dataclass(frozen=True)
 class Mlp:
-    """`copies` of a chain of linear layers (an MMoE's experts, gates or towers), run once per sample, on every data rank."""
+    """`copies` of a chain of linear layers (an MMoE's experts, gates or towers), on every data rank, `rows` times a sample
+
+    (once a candidate, where a sample has several).
+    """
 
     name: str
     widths: tuple[int, ...]
     copies: int = 1
+    rows: int = 1
 
     def __post_init__(self) -> None:
-        if len(self.widths) < 2 or min(self.widths) < 0 or self.copies < 1:
+        if len(self.widths) < 2 or min(self.widths) < 0 or min(self.copies, self.rows) < 1:
             raise PlanError(
                 f"MLP {self.name}: {self.copies} copies of widths {list(self.widths)}; two widths are needed at least"
             )
 
     @property
     def weights(self) -> int:
-        """Multiply-adds per sample."""
+        """Multiply-adds of a row."""
         return self.copies * sum(a * b for a, b in zip(self.widths, self.widths[1:]))
 
     @property
@@ -161,6 +165,22 @@ class Model:
         return (self.up_matrices + 1) * self.hidden * width + biases
 
     @cached_property
+    def expert_parameters(self) -> int:
+        """One expert; the platform's have no biases."""
+        if self.experts is None:
+            return 0
+        ffn = self.experts.ffn
+        return (self.up_matrices + 1) * self.hidden * ffn if self.platform else self.ffn_parameters(ffn)
+
+    @cached_property
+    def shared_parameters(self) -> int:
+        """The feed-forward beside the experts that every token passes."""
+        if self.experts is None or not self.experts.shared_ffn:
+            return 0
+        ffn = self.experts.shared_ffn
+        return (self.up_matrices + 1) * self.hidden * ffn if self.platform else self.ffn_parameters(ffn)
+
+    @cached_property
     def norm_width(self) -> int:
         """Parameters of one norm: a scale, and a shift in a model with biases unless `norm_biases` is off."""
         return self.hidden * (2 if self.biases and self.norm_biases else 1)
@@ -181,8 +201,8 @@ class Model:
         if not moe or self.experts is None:
             return dense + self.ffn_parameters(self.width), 0
         e = self.experts
-        dense += self.hidden * e.count + (self.ffn_parameters(e.shared_ffn) if e.shared_ffn else 0)
-        return dense, e.count * self.ffn_parameters(e.ffn)
+        dense += self.hidden * e.count + self.shared_parameters
+        return dense, e.count * self.expert_parameters
 
     @cached_property
     def embedding_parameters(self) -> int:
@@ -219,7 +239,7 @@ class Model:
         if self.experts is None:
             return self.parameters
         idle = self.experts.count - self.experts.top_k
-        return self.parameters - self.moe_layers * idle * self.ffn_parameters(self.experts.ffn)
+        return self.parameters - self.moe_layers * idle * self.expert_parameters
 
     def layer_forward_flops(self, moe: bool = False) -> float:
         """One layer, one sample: 2 x weights x s and 4 s^2 x heads x head_dim of attention (not halved for causality)."""
@@ -240,7 +260,7 @@ class Model:
         """
         dense, moe = self.layers - self.moe_layers, self.moe_layers
         stack = dense * self.layer_forward_flops() + moe * self.layer_forward_flops(True)
-        rest = 2.0 * self.sequence * self.hidden * self.vocab + 2.0 * sum(mlp.weights for mlp in self.mlps)
+        rest = 2.0 * self.sequence * self.hidden * self.vocab + 2.0 * sum(mlp.rows * mlp.weights for mlp in self.mlps)
         again = {"none": 0.0, "full": stack, "selective": 12.0 * self.sequence**2 * self.query_width * self.layers}
         return samples * (3.0 * (stack + rest) + again[recompute])
 

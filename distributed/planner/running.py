@@ -57,6 +57,8 @@ def layer_work(model: Model, layout: Layout, moe: bool = False) -> Work:
         rows = mine * e.top_k * layout.ep / e.count
         held = e.count / layout.ep
         products += [(held, rows, h, model.up_matrices * e.ffn), (held, rows, e.ffn, h), (1.0, mine, h, e.count)]
+        if e.shared_ffn:
+            products += [(1.0, mine, h, model.up_matrices * e.shared_ffn), (1.0, mine, e.shared_ffn, h)]
         routed = mine * e.top_k * (h + e.ffn)
     else:
         products += [(model.up_matrices, tokens, h, model.width / t), (1.0, tokens, model.width / t, h)]

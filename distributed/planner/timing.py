@@ -175,8 +175,9 @@ def outside_layers_times(model: Model, layout: Layout, cluster: Cluster, dtype: 
         times += PassTimes(moved + sent, 2 * moved + sent, 0.0, 2 * sent)
     for mlp in model.mlps:
         for inner, columns in zip(mlp.widths, mlp.widths[1:]):
-            one = mlp.copies * matmul_s(samples, inner, columns, cluster, kind)
-            times += PassTimes(one, one, mlp.copies * matmul_s(inner, samples, columns, cluster, kind))
+            rows = samples * mlp.rows
+            one = mlp.copies * matmul_s(rows, inner, columns, cluster, kind)
+            times += PassTimes(one, one, mlp.copies * matmul_s(inner, rows, columns, cluster, kind))
     return times
 
 

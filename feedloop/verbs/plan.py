@@ -152,6 +152,10 @@ def _print(report: dict[str, Any]) -> None:
         "sent by a rank a step: "
         + (", ".join(f"{axis} {sent / 1e9:.4g} GB" for axis, sent in chosen["bytes_by_axis"].items()) or "nothing")
     )
+    if "train" in report:
+        print(f"train so: {report['train']['command']}  (batch_size {report['train']['global_batch']})")
+        for text in report["train"]["not_in_the_command"]:
+            print(f"  not in the command: {text}")
     for axis, groups in chosen["groups"].items():
         print(f"{axis}: {groups['groups']} groups of {groups['ranks']}, each on at most {groups['most_nodes']} node(s)")
         if cluster["accelerators"] <= 64 and groups["most_nodes"] > 1:

@@ -24,7 +24,19 @@ from tests.distributed.pool import pool
 SIZES = TransformerSizes(vocabulary=32, layers=3, width=16, heads=4, kv_heads=2, feed_forward=16)
 SEQUENCE, SAMPLES = 16, 8
 MODEL = Model(
-    "running", 3, 16, 4, SEQUENCE, 32, kv_heads=2, ffn=16, gated=True, biases=True, norm_biases=False, tied=True
+    "running",
+    3,
+    16,
+    4,
+    SEQUENCE,
+    32,
+    kv_heads=2,
+    ffn=16,
+    gated=True,
+    biases=True,
+    norm_biases=False,
+    tied=True,
+    platform=True,
 )
 FLOAT64 = Precision(parameter=8, gradient=8, optimizer=16, activation=8)
 
