@@ -119,7 +119,15 @@ def _weights(table: pa.Table, labels_NT: np.ndarray) -> np.ndarray:
     """(N,). An action proves that the post was looked at, no action does not: each of the former stands for those that
     would have been there had all been looked at (Joachims et al. 2017)."""
     seen_N = np.where((labels_NT == 1).any(axis=1), _floats(table["examination"]), 1.0)
-    return 1.0 / (seen_N * _floats(table["keep_share"]))
+    with np.errstate(divide="ignore"):
+        weights_N = 1.0 / (seen_N * _floats(table["keep_share"]))
+    unknown_N = ~(np.isfinite(weights_N) & (weights_N > 0))
+    if unknown_N.any():
+        raise BadInput(
+            f"{unknown_N.sum()} of {len(unknown_N)} samples have no examination or keep_share above 0, as those of an "
+            "earlier version have none: run `feedloop samples` again"
+        )
+    return weights_N
 
 
 def tasks_with_labels(train: Samples) -> np.ndarray:

@@ -83,6 +83,13 @@ def test_a_row_stands_for_thinned_ones_and_an_action_for_those_that_nobody_could
     assert set(samples.weights_N[engaged_N]) == {8.0} and set(samples.weights_N[~engaged_N]) == {4.0}
 
 
+@pytest.mark.parametrize("share", [np.nan, 0.0])
+def test_samples_that_stand_for_nobody_knows_what_are_refused(folder: Path, small_table: pa.Table, share: float):
+    shares_N = np.where(np.arange(small_table.num_rows) % 3 == 0, share, 1.0)
+    with pytest.raises(BadInput, match="samples have no examination or keep_share above 0.*samples` again"):
+        load_samples(workspace_with(folder, _with(small_table, "keep_share", shares_N)), "train")
+
+
 def test_exposure_weights_are_clipped_and_have_mean_one():
     weights_N = exposure_weights(np.array([0.5, 0.5, 0.5, 0.001]), clip=2.0)
     assert weights_N.mean() == pytest.approx(1.0) and weights_N[3] / weights_N[0] == pytest.approx(2 * (1006 / 4) / 2)
