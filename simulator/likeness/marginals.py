@@ -146,7 +146,7 @@ def compare(logged: dict[str, Marginal], simulated: dict[str, Marginal]) -> list
             relative = distance / max(float(ours.sample_N.mean()), 1e-12) if distance else 0.0
         records.append({
             "name": name, "measure": measure, "distance": distance, "unit": unit, "relative": relative,
-            "value_unit": ours.unit if ours.sample_N is None else f"share of people or events, by {ours.unit}",
+            "value_unit": ours.unit if ours.sample_N is None else f"share, by {ours.unit}",
             "labels": list(labels), "logged": a_B.tolist(), "simulated": b_B.tolist(),
         })  # fmt: skip
     return sorted(records, key=lambda one: (-one["relative"], one["name"]))
