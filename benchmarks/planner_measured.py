@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from benchmarks.claims import Claim
 from contracts.progress import say
-from distributed import ParallelLayout, Rank
+from distributed import ParallelLayout, Rank, RankFailed
 from distributed.groups import Mesh
 from distributed.launch import launch
 from distributed.models.transformer import Tokens, Transformer, TransformerSizes
@@ -73,7 +73,7 @@ def measured_claims(quick: bool) -> tuple[list[Claim], list[Measured], list[str]
             report=lambda line: say(f"  calibrating: {line}"),
             rounds=3 if quick else 7,
         )
-    except PlanError as error:
+    except (PlanError, RankFailed) as error:
         return [], [], [f"planner against this machine's measured step times: {error}"]
     claims = [Claim("planner: calibration of this machine", time.perf_counter() - begun, "s", goal="below 120",
                     met=time.perf_counter() - begun < 120)]  # fmt: skip

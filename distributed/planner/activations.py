@@ -28,7 +28,7 @@ def layer_kept_bytes(
     h, tokens = model.hidden, layout.micro_batch * model.sequence / layout.cp
     split = layout.tp if layout.sequence_parallel else 1
     # A ring's slots and documents of the whole sequence.
-    whole_numbers = 2 * layout.micro_batch * model.sequence if layout.cp > 1 else 0.0
+    whole_numbers = 2 * layout.micro_batch * model.sequence if layout.cp > layout.ulysses else 0.0
     if mode != "none":
         products = _products(model, layout, tokens, moe) if mode == "selective" else 0.0
         return width * (tokens * h / split + products) + _WHOLE_NUMBER * whole_numbers
@@ -37,6 +37,8 @@ def layer_kept_bytes(
     kept = tokens * (residual / split + 2 * h + 2 * q + 2 * k + model.heads / layout.tp)
     # Heads swapped back for tokens are a tensor of their own.
     kept += tokens * q if layout.ulysses > 1 else 0.0
+    # Without a ring attention is fused, behind a mask of who sees whom.
+    kept += layout.micro_batch * model.sequence**2 if layout.cp == layout.ulysses > 1 else 0.0
     # Gathered tokens lie sample by sample apart, so that each product that reads them makes a copy.
     apart = layout.sequence_parallel and layout.micro_batch > 1
     kept += 2 * tokens * h if apart else 0.0
@@ -69,7 +71,7 @@ def _products(model: Model, layout: Layout, tokens: float, moe: bool) -> float:
         given += mine * (e.count + e.top_k * (2 * e.ffn + h) + (2 * e.shared_ffn + h if e.shared_ffn else 0))
     else:
         given += tokens * (2 * model.width / layout.tp + h)
-    if layout.cp > 1:
+    if layout.cp > layout.ulysses:
         ring = layout.cp // layout.ulysses
         blocks = (2 * ring + 1) if model.causal else 4 * ring
         heads = model.heads / layout.tp / layout.ulysses

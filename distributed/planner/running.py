@@ -33,7 +33,7 @@ def attended_share(model: Model, layout: Layout) -> float:
     blocks of its own, 2 of 4 of each other rank's, (2r + 1) / 4r; contiguous: the last rank sees all but one of its own.
     """
     ring = layout.cp // layout.ulysses
-    if layout.cp == 1 or not model.causal:
+    if ring == 1 or not model.causal:
         return 1.0
     return (2 * ring + 1) / (4 * ring) if layout.zigzag else (4 * ring - 1) / (4 * ring)
 
@@ -78,7 +78,7 @@ def layer_times(model: Model, layout: Layout, cluster: Cluster, width: int, moe:
     In a pipeline a rank's times are its own core's: who waits for a core is a matter of the simulation.
     """
     k, kind = _kernels(cluster), dtype or cluster.training_dtype
-    work, ring = layer_work(model, layout, moe), layout.cp > 1
+    work, ring = layer_work(model, layout, moe), layout.cp > layout.ulysses
     crowd = cluster.crowd if layout.pp == 1 else 1.0
     gemm = products_s(work.products, cluster, kind)
     forward = 1e-9 * (work.values * k.value_forward_ns + work.routed * k.routed_forward_ns) + 1e-6 * k.layer_forward_us

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from distributed.context_parallel import ContextAttention, ContextSplit
+from distributed.context_parallel import _Ring
 from distributed.exchange import alone
 from distributed.groups import Group, Mesh
 from distributed.mesh import ParallelLayout
@@ -171,6 +171,14 @@ def _tokens(samples: int, sequence: int, device: torch.device, vocabulary: int =
     return Tokens.packed(ids, torch.zeros_like(ids))
 
 
+class _RingOfOne(nn.Module):
+    """A ring's blocks on one rank, where attention itself would be fused."""
+
+    def forward(self, q_BLHD: torch.Tensor, k_BLKD: torch.Tensor, v_BLKD: torch.Tensor, tokens: Tokens) -> torch.Tensor:
+        context = torch.stack([tokens.slots, tokens.documents]).chunk(1, dim=-1)
+        return _Ring.apply(q_BLHD, torch.stack([k_BLKD, v_BLKD]), context, alone(), True)
+
+
 def _layer(shape: tuple[int, ...], rank: Rank, ring: bool = False, experts: int = 0
            ) -> Callable[[], tuple[float, ...]]:  # fmt: skip
     """Seconds of (forward, backward) of one block; `ring`: by the blocks of context parallelism, on this rank alone."""
@@ -183,9 +191,7 @@ def _layer(shape: tuple[int, ...], rank: Rank, ring: bool = False, experts: int 
             parameter.mul_(0.1)
     tokens = _tokens(samples, sequence, device)
     if ring:
-        split = ContextSplit(alone(), alone(), True)
-        block.attention.core = ContextAttention(split, True)
-        tokens = split.part(tokens)
+        block.attention.core = _RingOfOne()
     entered = torch.randn(samples, sequence, hidden, device=device, requires_grad=True)
 
     def call() -> tuple[float, ...]:

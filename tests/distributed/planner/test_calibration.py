@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from distributed import Rank
 from distributed.planner import fit, sweeps
 from distributed.planner.collectives import collective_s
 from distributed.planner.crowded import simulate_crowded
@@ -176,6 +177,26 @@ def test_what_cannot_be_calibrated_is_one_sentence_and_nothing_is_kept(more, sen
     done = CliRunner().invoke(main, ["plan", "--workspace", str(tmp_path), *more])
     assert done.exit_code == 2 and sentence in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_every_sweep_of_a_rank_times_something(monkeypatch):
+    small = {"LAYERS": [(32, 2, 32, 1, 128)], "SPARSE": [(32, 2, 32, 1, 16)], "PRODUCTS": [(16, 16, 16)], "ENDS": [(32, 64, 1, 16)],
+             "UPDATES": [1000], "LEAST_S": 1e-4}  # fmt: skip
+    for name, value in small.items():
+        monkeypatch.setattr(sweeps, name, value)
+    found = sweeps.time_kernels(Rank(), 2)
+    assert {key[0] for key in found} == {
+        "product",
+        "memory",
+        "attention",
+        "layer",
+        "ring",
+        "sparse",
+        "end",
+        "update",
+        "split",
+    }
+    assert all(seconds > 0 for seconds, _ in found.values())
 
 
 @pytest.mark.slow
