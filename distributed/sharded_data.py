@@ -45,6 +45,7 @@ class ShardedData:
         named = dict(model.named_parameters())
         taken: set[str] = set()
         self._units: list[FlatUnit] = []
+        self._under_way: FlatUnit | None = None
         self._by_name: dict[str, list[FlatUnit]] = {}
         for prefix, module in units.items():
             inside = [name for name in named if name.startswith(f"{prefix}.")]
@@ -220,6 +221,11 @@ class ShardedData:
             unit.pending.append(unit.copies[-1].start_all_reduce_(flat))
         if unit.zero == 3:
             unit.free()
+        if unit.zero:
+            # Until it is taken in, a reduction keeps the whole gradient: two at once, or all would be held as in ZeRO 0.
+            if self._under_way is not None and self._under_way is not unit:
+                self._settle(self._under_way)
+            self._under_way = unit
 
     def _sum_partial(self, unit: FlatUnit) -> None:
         groups = {p.summed_over.name: p.summed_over for p in unit.placements if p.summed_over is not None}

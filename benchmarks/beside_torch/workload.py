@@ -85,10 +85,11 @@ class Beside:
 
 def compare(rank: Rank, case: Case, pairs: int) -> Beside:
     """Memory of either side alone, then both in turn, step by step, in the same processes."""
-    for builder in (case.ours, case.theirs):
-        # What a side loads and keeps for ever must not count as its memory, nor help the other one.
-        builder(rank, case.work)(0)
-    ours_mib, theirs_mib = (peak_mib(rank, builder, case.work) for builder in (case.ours, case.theirs))
+    with _memory_given_back():
+        for builder in (case.ours, case.theirs):
+            # What a side loads and keeps for ever must not count as its memory, nor help the other one.
+            builder(rank, case.work)(0)
+        ours_mib, theirs_mib = (peak_mib(rank, builder, case.work) for builder in (case.ours, case.theirs))
     sides = case.ours(rank, case.work), case.theirs(rank, case.work)
     seconds: tuple[list[float], list[float]] = ([], [])
     apart = 0.0
@@ -113,19 +114,18 @@ def timed(rank: Rank, step: StepOf, number: int) -> tuple[float, float]:
 
 def peak_mib(rank: Rank, builder: Builder, work: Workload) -> float:
     """The most resident memory of a third step beyond what was there before the model, in MiB: the largest of all ranks."""
-    with _memory_given_back():
-        gc.collect()
-        before = _resident_mib("VmRSS")
-        step = builder(rank, work)
-        for number in range(2):
-            step(number)
-        gc.collect()
-        Path("/proc/self/clear_refs").write_text("5")
-        rank.sum_(torch.zeros(1))
-        step(2)
-        peak = _resident_mib("VmHWM") - before
-        del step
-        gc.collect()
+    gc.collect()
+    before = _resident_mib("VmRSS")
+    step = builder(rank, work)
+    for number in range(2):
+        step(number)
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5")
+    rank.sum_(torch.zeros(1))
+    step(2)
+    peak = _resident_mib("VmHWM") - before
+    del step
+    gc.collect()
     per_rank = torch.zeros(rank.world_size)
     per_rank[rank.index] = peak
     return rank.sum_(per_rank).max().item()
@@ -137,7 +137,7 @@ def _memory_given_back() -> Iterator[None]:
     library = ctypes.CDLL(None)
     trim_threshold, mmap_threshold = -1, -3
     for option in (trim_threshold, mmap_threshold):
-        library.mallopt(option, 65536)
+        library.mallopt(option, 16384)
     library.malloc_trim(0)
     try:
         yield
