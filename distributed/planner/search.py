@@ -110,9 +110,9 @@ def recipes(estimator: Estimator, mesh: Layout, limits: Limits) -> Iterator[Layo
         return
     per_rank = batch // mesh.dp
     zeros = limits.zero if mesh.shards > 1 else (0,)
-    # Without the square in memory there is nothing that selective recompute would save.
+    # Without the square in memory there is nothing that selective recompute would save; the platform's keeps products alone.
     modes = [mode for mode in limits.recompute if model.layers or mode == "none"]
-    modes = [mode for mode in modes if mode != "selective" or not model.flash]
+    modes = [mode for mode in modes if mode != "selective" or not model.flash or model.platform]
     orders = ["tp-cp-dp-pp"]
     if mesh.pp > 1 and mesh.dp > 1 and mesh.tp * mesh.cp < estimator.cluster.per_node:
         orders.append("tp-cp-pp-dp")
@@ -126,6 +126,8 @@ def recipes(estimator: Estimator, mesh: Layout, limits: Limits) -> Iterator[Layo
                 continue
             for zero in zeros if schedule in ("1f1b", "interleaved") else [z for z in zeros if z < 3]:
                 for mode in modes:
+                    if mode == "selective" and model.platform and schedule.startswith(("zb-", "dualpipe")):
+                        continue
                     for order in orders:
                         yield dataclasses.replace(first, zero=zero, recompute=mode, order=order)
 

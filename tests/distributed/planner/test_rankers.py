@@ -86,3 +86,15 @@ def test_the_answer_prints_how_to_train_and_only_for_what_the_project_trains():
 )  # fmt: skip
 def test_what_the_platform_cannot_run_is_refused_for_its_own_models(text, sentence):
     assert sentence in " ".join(objections(load_model("feed-sequence"), parse_layout(text), 2, 16))
+
+
+def test_every_recipe_that_is_searched_for_a_ranker_is_one_that_trains():
+    from distributed.planner.estimate import Estimator
+    from distributed.planner.layout import meshes
+    from distributed.planner.search import Limits, recipes
+
+    model = load_model("feed-sequence")
+    estimator = Estimator(model, load_cluster("cpu-gloo", 4), 64)
+    looked = [layout for mesh in meshes(model, 4, 4) for layout in recipes(estimator, mesh, Limits())]
+    assert {layout.recompute for layout in looked} == {"none", "selective", "full"}
+    assert [str(layout) for layout in looked if objections(model, layout, 4, 64)] == []
