@@ -28,7 +28,11 @@ class SequenceSettings(BaseSettings):
 
     history: int = Field(24, ge=1, description="most of a viewer's last actions that the ranker sees")
     candidates: int = Field(8, ge=1, description="candidates beside one history; a longer slate is cut into several")
-    author_codes: int = Field(1024, ge=0, description="most authors that get an embedding of their own")
+    author_codes: int = Field(
+        0,
+        ge=0,
+        description="most authors that get an embedding of their own; on a log of weeks they are learnt by heart",
+    )
     author_rows: int = Field(20, ge=1, description="fewest training actions and candidates for an author to get one")
     layers: int = Field(2, ge=1)
     width: int = Field(32, ge=2, description="channels of a token")
@@ -36,7 +40,7 @@ class SequenceSettings(BaseSettings):
     feed_forward: int = Field(64, ge=1, description="channels of a feed-forward network, or of each of its experts")
     sparse_experts: int = Field(4, ge=0, description="experts of each layer's feed-forward; 0: one dense network")
     top_k: int = Field(2, ge=1, description="experts that a token goes to")
-    dropout: float = Field(0.1, ge=0, lt=1)
+    dropout: float = Field(0.2, ge=0, lt=1)
     experts: int = Field(4, ge=1, description="experts of the mixture over tasks")
     expert_width: int = Field(
         64, ge=1, description="units in such an expert's hidden layer; its output has half as many"
@@ -45,9 +49,9 @@ class SequenceSettings(BaseSettings):
     embedding_dim: int = Field(8, ge=1, description="length of a category's embedding")
     category_codes: int = Field(256, ge=1, description="most codes of a category that get an embedding of their own")
     category_rows: int = Field(50, ge=1, description="fewest training rows for a code to get an embedding of its own")
-    epochs: int = Field(12, ge=1, description="most passes over the training samples")
-    batch_size: int = Field(256, ge=1, description="samples (a history with its candidates) of a global batch")
-    learning_rate: float = Field(2e-3, gt=0, description="peak rate of the first try")
+    epochs: int = Field(10, ge=1, description="most passes over the training samples")
+    batch_size: int = Field(128, ge=1, description="samples (a history with its candidates) of a global batch")
+    learning_rate: float = Field(3e-3, gt=0, description="peak rate of the first try")
     tries: int = Field(
         2, ge=1, description="most tries, each at a third of the rate before, while a try overfits at once"
     )

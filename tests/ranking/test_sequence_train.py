@@ -16,7 +16,8 @@ from tests.ranking.conftest import SMALL as SMALL_MMOE
 from tests.ranking.synthetic import START, samples_table, workspace_with
 
 SMALL = SequenceSettings(
-    history=8, candidates=4, width=16, heads=2, feed_forward=16, expert_width=8, tower_width=4, category_rows=5, author_rows=5,
+    history=8, candidates=4, width=16, heads=2, feed_forward=16, expert_width=8, tower_width=4, category_rows=5,
+    author_codes=64, author_rows=5,
     epochs=4, batch_size=64, learning_rate=1e-2, dropout=0.0, layers=1,
 )  # fmt: skip
 
