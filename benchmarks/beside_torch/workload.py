@@ -1,13 +1,10 @@
 """The one model and data of both sides, and how two sides are measured alike: step by step in turn, and in memory."""
 
-import contextlib
-import ctypes
 import gc
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
@@ -85,11 +82,7 @@ class Beside:
 
 def compare(rank: Rank, case: Case, pairs: int) -> Beside:
     """Memory of either side alone, then both in turn, step by step, in the same processes."""
-    with _memory_given_back():
-        for builder in (case.ours, case.theirs):
-            # What a side loads and keeps for ever must not count as its memory, nor help the other one.
-            builder(rank, case.work)(0)
-        ours_mib, theirs_mib = (peak_mib(rank, builder, case.work) for builder in (case.ours, case.theirs))
+    ours_mib, theirs_mib = (peak_mib(rank, builder, case.work) for builder in (case.ours, case.theirs))
     sides = case.ours(rank, case.work), case.theirs(rank, case.work)
     seconds: tuple[list[float], list[float]] = ([], [])
     apart = 0.0
@@ -113,39 +106,28 @@ def timed(rank: Rank, step: StepOf, number: int) -> tuple[float, float]:
 
 
 def peak_mib(rank: Rank, builder: Builder, work: Workload) -> float:
-    """The most resident memory of a third step beyond what was there before the model, in MiB: the largest of all ranks."""
+    """The most bytes of tensors alive at once, from before the model to the end of a third step, in MiB: of the worst rank.
+
+    Counted at torch's allocator, so what the system keeps of freed memory plays no part.
+    """
     gc.collect()
-    before = _resident_mib("VmRSS")
-    step = builder(rank, work)
-    for number in range(2):
-        step(number)
-    gc.collect()
-    Path("/proc/self/clear_refs").write_text("5")
-    rank.sum_(torch.zeros(1))
-    step(2)
-    peak = _resident_mib("VmHWM") - before
-    del step
-    gc.collect()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        step = builder(rank, work)
+        for number in range(3):
+            step(number)
+        del step
+        gc.collect()
+    assert profile.profiler is not None
+    assert profile.profiler.kineto_results is not None
+    changes = sorted(
+        (event.start_ns(), event.nbytes())
+        for event in profile.profiler.kineto_results.events()
+        if event.name() == "[memory]"
+    )
+    held = peak = 0
+    for _, change in changes:
+        held += change
+        peak = max(peak, held)
     per_rank = torch.zeros(rank.world_size)
-    per_rank[rank.index] = peak
+    per_rank[rank.index] = peak / MIB
     return rank.sum_(per_rank).max().item()
-
-
-@contextlib.contextmanager
-def _memory_given_back() -> Iterator[None]:
-    """Has the C library return what is freed to the system at once, so that resident memory is what is held."""
-    library = ctypes.CDLL(None)
-    trim_threshold, mmap_threshold = -1, -3
-    for option in (trim_threshold, mmap_threshold):
-        library.mallopt(option, 16384)
-    library.malloc_trim(0)
-    try:
-        yield
-    finally:
-        for option in (trim_threshold, mmap_threshold):
-            library.mallopt(option, 32 * MIB)
-
-
-def _resident_mib(entry: str) -> float:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(f"{entry}:")) / 1024

@@ -120,7 +120,7 @@ def test_timings_that_say_nothing_are_refused_in_one_sentence(spoil, sentence):
 def test_with_a_core_for_every_rank_sharing_changes_nothing(name):
     schedule = build_schedule(name, 4, 8, 2)
     costs = [StageCost(1.0 + 0.1 * i, 1.2, 0.8) for i in range(len(schedule.paths[0]))]
-    alone, shared = simulate(schedule, costs, 0.05), simulate_crowded(schedule, costs, 4, 0.05)
+    alone, shared = simulate(schedule, costs, 0.05), simulate_crowded(schedule, costs, 16, 0.05)
     assert shared.makespan_s == pytest.approx(alone.makespan_s)
     assert [[e.ops for e in rank] for rank in shared.events] == [[e.ops for e in rank] for rank in alone.events]
 
@@ -210,3 +210,11 @@ def test_this_machine_is_calibrated_and_then_planned_on_by_its_name(tmp_path):
     here = load_cluster("here", 2, file.parent)
     assert here.kernels is not None and 1e-3 < here.tflops["fp32"] < 100 and here.crowd >= 1
     assert {one.kind for one in here.levels[0].measured} == set(sweeps.KINDS)
+
+
+def test_a_message_between_ranks_takes_a_core_as_its_operations_do() -> None:
+    schedule = build_schedule("1f1b", 2, 4)
+    cost = StageCost(1.0, 1.0, 1.0)
+    silent = simulate_crowded(schedule, [cost] * 2, 1).makespan_s
+    # Four micro-batches cross once in each direction: eight messages, and the one core has nothing else to give.
+    assert simulate_crowded(schedule, [cost] * 2, 1, 0.25).makespan_s == pytest.approx(silent + 8 * 0.25)
