@@ -1,6 +1,6 @@
 """The training platform: ranks, layouts, gradient reduction and one training loop. Knows nothing of feeds."""
 
-from distributed.errors import LayoutError, RankFailed
+from distributed.errors import LayoutError, RankFailed, RankRefused
 from distributed.launch import launch
 from distributed.mesh import ParallelLayout
 from distributed.rank import Rank
@@ -8,5 +8,6 @@ from distributed.sampler import EpochBatches
 from distributed.trainer import TrainerSettings, TrainResult, train
 
 __all__ = [
-    "EpochBatches", "LayoutError", "ParallelLayout", "Rank", "RankFailed", "TrainResult", "TrainerSettings", "launch", "train",
+    "EpochBatches", "LayoutError", "ParallelLayout", "Rank", "RankFailed", "RankRefused", "TrainResult", "TrainerSettings",
+    "launch", "train",
 ]  # fmt: skip

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from distributed.given import local_place
 from distributed.mesh import ParallelLayout
 
 SYS = Path("/sys")
@@ -73,8 +74,8 @@ def network_nodes(sys: Path = SYS) -> dict[str, int]:
 
 def placement(layout: ParallelLayout) -> str:
     """Which rank stands where, what each axis crosses, and this process's place in its machine."""
-    local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", layout.world_size))
-    here = affinity(int(os.environ.get("LOCAL_RANK", "0")), local_ranks)
+    local_index, local_ranks = local_place(layout.world_size)
+    here = affinity(local_index, local_ranks)
     return f"{layout.placement(local_ranks)}\n{here}"
 
 

@@ -7,3 +7,7 @@ class LayoutError(ValueError):
 
 class RankFailed(RuntimeError):
     """A rank raised, or its process died; the message names the rank and why, and all other ranks were stopped."""
+
+
+class RankRefused(RankFailed):
+    """What stopped the rank is for the user to mend: a layout that cannot be, or a file that the machine refuses."""

@@ -19,7 +19,8 @@ import torch
 import torch.distributed as dist
 
 from distributed.affinity import affinity, pin
-from distributed.errors import LayoutError, RankFailed
+from distributed.errors import LayoutError, RankFailed, RankRefused
+from distributed.given import GivenPlace, given_place, given_world_size
 from distributed.rank import Rank
 
 _LOOPBACK = "127.0.0.1"
@@ -41,16 +42,15 @@ def launch(worker: Callable[..., Any], arguments: Sequence[Any] = (), nproc: int
     machine; where the machine has several memory nodes, each keeps to the CPUs of one. `worker` and `arguments` must be
     picklable.
 
-    Raises `RankFailed` when a rank fails (the others are stopped first); with one rank, what the worker raised.
+    Raises `LayoutError` when there cannot be so many ranks, or the environment's place is none; `RankFailed` when a rank
+    fails (the others are stopped first), `RankRefused` where the user can mend it; with one rank, what the worker raised.
     """
-    joining = "RANK" in os.environ and "WORLD_SIZE" in os.environ
-    if nproc < 1:
-        raise LayoutError(f"cannot start {nproc} ranks; there must be at least 1")
-    if nproc > 1 and not joining:
+    place = given_place(nproc)
+    if place is None and given_world_size(nproc) > 1:
         return _start_local(worker, arguments, nproc, timeout_s, threads)
     with _threads(threads):
-        if joining:
-            return [_join_given(worker, arguments, nproc, timeout_s)]
+        if place is not None:
+            return [_join_given(worker, arguments, place, timeout_s)]
         return [worker(Rank(device=_device(0, 1)), *arguments)]
 
 
@@ -64,28 +64,26 @@ def _threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def given_world_size(nproc: int) -> int:
-    """The ranks there will be: those of torchrun when it started this process, else `nproc`."""
-    return int(os.environ["WORLD_SIZE"]) if "RANK" in os.environ and "WORLD_SIZE" in os.environ else nproc
-
-
 def _device(local_index: int, local_ranks: int) -> torch.device:
     if torch.cuda.is_available() and torch.cuda.device_count() >= local_ranks:
         return torch.device("cuda", local_index)
     return torch.device("cpu")
 
 
-def _join_given(worker: Callable[..., Any], arguments: Sequence[Any], nproc: int, timeout_s: float) -> Any:
-    world_size = int(os.environ["WORLD_SIZE"])
-    if nproc not in (1, world_size):
-        raise LayoutError(f"{nproc} ranks were asked for, but the launcher of this process started {world_size}")
-    local_index = int(os.environ.get("LOCAL_RANK", "0"))
-    local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    rank = Rank(int(os.environ["RANK"]), world_size, _device(local_index, local_ranks))
-    if world_size == 1:
+def _join_given(worker: Callable[..., Any], arguments: Sequence[Any], place: GivenPlace, timeout_s: float) -> Any:
+    rank = Rank(place.index, place.world_size, _device(place.local_index, place.local_ranks))
+    if rank.world_size == 1:
         return worker(rank, *arguments)
-    pin(affinity(local_index, local_ranks, rank.device))
-    with _group(rank, timeout_s, {"init_method": "env://"}):
+    pin(affinity(place.local_index, place.local_ranks, rank.device))
+    with contextlib.ExitStack() as joined:
+        try:
+            joined.enter_context(_group(rank, timeout_s, {"init_method": "env://"}))
+        except dist.DistError as error:
+            where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+            raise LayoutError(
+                f"rank {rank.index} of {rank.world_size} did not meet the others at {where} (MASTER_ADDR, MASTER_PORT): "
+                f"{str(error).splitlines()[0]}"
+            ) from error
         return worker(rank, *arguments)
 
 
@@ -147,9 +145,17 @@ def _run_rank(pipe: connection.Connection, worker: Callable[..., Any], arguments
             # Plain pickle: torch's own would share tensors through this process, which is about to end.
             pipe.send_bytes(pickle.dumps(("done", worker(rank, *arguments))))
     except BaseException as error:
-        lost_peer = isinstance(error, dist.DistError) or any(words in str(error) for words in _LOST_PEER)
-        reason = traceback.format_exception_only(error)[-1].strip().splitlines()[0]
-        pipe.send_bytes(pickle.dumps(("lost peer" if lost_peer else "failed", reason)))
+        pipe.send_bytes(pickle.dumps(_why(error)))
+
+
+def _why(error: BaseException) -> tuple[str, str]:
+    """(lost peer, refused or failed; the reason in a line)."""
+    if isinstance(error, LayoutError):
+        return "refused", str(error)
+    if isinstance(error, OSError) and error.filename:
+        return "refused", f"{error.filename}: {error.strerror}"
+    lost_peer = isinstance(error, dist.DistError) or any(words in str(error) for words in _LOST_PEER)
+    return "lost peer" if lost_peer else "failed", traceback.format_exception_only(error)[-1].strip().splitlines()[0]
 
 
 def _die_with_parent() -> None:
@@ -186,8 +192,10 @@ def _collect(processes: list[BaseProcess], pipes: list[connection.Connection]) -
                 deadline = deadline or time.monotonic() + _SPEAK_UP_S
     if failures:
         # A rank that only lost its peer is a consequence; the one that died or raised is the cause.
-        index, (_, reason) = min(failures.items(), key=lambda item: (item[1][0] == "lost peer", item[0]))
-        raise RankFailed(f"rank {index} of {len(processes)} failed and the others were stopped: {reason}")
+        index, (kind, reason) = min(failures.items(), key=lambda item: (item[1][0] == "lost peer", item[0]))
+        raise (RankRefused if kind == "refused" else RankFailed)(
+            f"rank {index} of {len(processes)} failed and the others were stopped: {reason}"
+        )
     return [results[index] for index in range(len(processes))]
 
 

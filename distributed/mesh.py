@@ -146,13 +146,26 @@ def nearest_legal(layout: ParallelLayout, sizes: ModelSizes, ep: int = 1, ep_ove
                   ) -> tuple[ParallelLayout, int]:  # fmt: skip
     """The legal layout of the same world size at the least log distance, and the most expert ranks up to `ep` it takes."""
     world = layout.world_size
-    divisors = [size for size in range(1, world + 1) if world % size == 0]
-    shapes = [shape for shape in itertools.product(divisors, repeat=len(AXES)) if math.prod(shape) == world]
-    for expert_ranks in range(ep, 0, -1):
+    shapes = list(_shapes(world, len(AXES)))
+    # Experts lie over a divisor of the world, however many were asked for.
+    for expert_ranks in (size for size in reversed(_divisors(world)) if size <= ep):
         legal = [c for shape in shapes if not problems(c := ParallelLayout(*shape), sizes, expert_ranks, ep_over_tp)]
         if legal:
             return min(legal, key=lambda c: (_distance(c, layout), tuple(reversed(c.sizes)))), expert_ranks
     raise LayoutError(f"no layout of {world} ranks fits {sizes}")
+
+
+def _divisors(number: int) -> list[int]:
+    return [size for size in range(1, number + 1) if number % size == 0]
+
+
+def _shapes(world: int, axes: int) -> Iterator[tuple[int, ...]]:
+    """All sizes of so many axes that multiply to `world`."""
+    if axes == 1:
+        yield (world,)
+        return
+    for size in _divisors(world):
+        yield from ((size, *rest) for rest in _shapes(world // size, axes - 1))
 
 
 def _distance(one: ParallelLayout, other: ParallelLayout) -> float:

@@ -3,10 +3,13 @@
 The log has one JSON object a line, step and rank, in the form of `distributed.planner.diagnosis`.
 """
 
+import contextlib
 import json
+import os
 import resource
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,8 +45,7 @@ class StepLog:
         if self.peak_flops is None:
             self.peak_flops = known_peak(self.mesh.rank.device)
         if self.path is not None and self.mesh.rank.first:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.write_text("")
+            begin_step_log(self.path)
 
     def begin(self) -> None:
         """A step begins; what was waited for before is not its own."""
@@ -81,7 +83,8 @@ class StepLog:
         self._lines.append(line)
 
     def flush(self) -> None:
-        """Appends the lines of all ranks since the last time, in order of steps."""
+        """Appends the lines of all ranks since the last time, in order of steps: all or, with an `OSError` that names the
+        file, none of them."""
         if self.path is None:
             return
         everyone: list[list[dict[str, Any]]] = [self._lines]
@@ -93,8 +96,7 @@ class StepLog:
             lines = sorted(
                 (line for lines in everyone for line in lines), key=lambda line: (line["step"], line["rank"])
             )
-            with open(self.path, "a") as out:
-                out.writelines(json.dumps(line, sort_keys=True) + "\n" for line in lines)
+            _append(self.path, "".join(json.dumps(line, sort_keys=True) + "\n" for line in lines).encode())
 
     def progress(self) -> str:
         """This rank's figures since the last call: samples of all ranks a second, share of the peak, waiting, memory."""
@@ -108,6 +110,36 @@ class StepLog:
         if self.mesh.rank.world_size > 1:
             said.append(f"{sum(waited.values()) / seconds:.0%} waiting" + (f" ({', '.join(parts)})" if parts else ""))
         return ", ".join([*said, f"{peak_memory_bytes(self.mesh.rank.device) / 1e9:.1f} GB"])
+
+
+def begin_step_log(path: Path) -> None:
+    """Makes `path` an empty file, its folders too; an `OSError` that names it when it cannot be written."""
+    with _named(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+
+
+def _append(path: Path, content: bytes) -> None:
+    with _named(path), open(path, "ab", buffering=0) as out:
+        whole = os.fstat(out.fileno()).st_size
+        try:
+            rest = memoryview(content)
+            while rest:
+                rest = rest[out.write(rest) :]
+        except OSError:
+            # A line cut short would make all of the file unreadable; what is no plain file cannot be cut.
+            with contextlib.suppress(OSError):
+                out.truncate(whole)
+            raise
+
+
+@contextlib.contextmanager
+def _named(path: Path) -> Iterator[None]:
+    # A failing write or close does not say itself which file it is about.
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def known_peak(device: torch.device) -> float | None:

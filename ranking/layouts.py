@@ -8,7 +8,7 @@ from typing import Any
 
 from contracts.errors import BadInput
 from distributed import LayoutError, ParallelLayout
-from distributed.launch import given_world_size
+from distributed.given import given_world_size
 from distributed.mesh import ModelSizes, refuse_unless_legal
 from distributed.parallelize import ParallelStyle
 from distributed.planner.errors import PlanError
@@ -41,6 +41,11 @@ class TrainingLayout:
             raise LayoutError(f"zero is {self.zero}, not 0, 1, 2 or 3")
         if self.recompute not in RECOMPUTE:
             raise LayoutError(f"recompute is {self.recompute!r}, not {', '.join(RECOMPUTE)}")
+        if self.zero and self.axes.dp_shard * self.axes.cp == 1:
+            raise LayoutError(f"zero={self.zero} has nothing to shard over: dp_shard x cp of layout {self.axes} is 1")
+        if self.ep_over_tp and (self.ep == 1 or self.axes.tp == 1):
+            raise LayoutError(f"ep_over_tp lays experts over tp ranks too, but ep={self.ep} and tp={self.axes.tp}; "
+                              "both must be above 1")  # fmt: skip
 
     @property
     def zero_stage(self) -> int:
@@ -98,6 +103,12 @@ class TrainingLayout:
         if axes.pp == 1:
             self._refuse_unused(("schedule", "virtual"), "there is no pipeline without pp above 1")
         else:
+            if (self.schedule == "interleaved") != (self.virtual > 1):
+                raise LayoutError(f"schedule={self.schedule} with virtual={self.virtual}: interleaved needs virtual of at "
+                                  "least 2, and no other schedule takes it")  # fmt: skip
+            # Asked first: the schedule of a huge number of stages is never built.
+            if sizes.layers < axes.pp * self.virtual:
+                raise self._too_few(sizes.layers, axes.pp * self.virtual)
             try:
                 schedule = build_schedule(self.schedule, axes.pp, self.micro_batches, self.virtual)
             except PlanError as error:
@@ -106,12 +117,23 @@ class TrainingLayout:
             if len(schedule.paths) > 1:
                 raise LayoutError(f"{self.schedule} holds every stage twice; dualpipe-v does the same with one")
             if sizes.layers < stages:
-                raise LayoutError(f"{sizes.layers} layers are fewer than the {stages} stages of schedule {self.schedule} "
-                                  f"with pp={axes.pp}")  # fmt: skip
+                raise self._too_few(sizes.layers, stages)
             in_parts = any(op.kind == "B" for order in schedule.orders for slot in order for op in slot)
             if in_parts and self.recompute == "selective":
                 raise LayoutError(f"recompute=selective does not go with {self.schedule}, whose backward comes in two "
                                   "parts; none and full do")  # fmt: skip
+
+    def refuse_more_pieces_than(self, batch_size: int) -> None:
+        """`LayoutError` unless a data rank can have a row of a global batch of `batch_size` for each of its micro-batches."""
+        ranks = self.axes.dp_replicate * self.axes.dp_shard
+        most = -(-batch_size // ranks)
+        if self.micro_batches > most:
+            raise LayoutError(f"micro_batches={self.micro_batches}, but {ranks} data rank(s) share a batch of {batch_size}: "
+                              f"there can be at most {most}")  # fmt: skip
+
+    def _too_few(self, layers: int, stages: int) -> LayoutError:
+        return LayoutError(f"{layers} layers are fewer than the {stages} stages of schedule {self.schedule} with "
+                           f"pp={self.axes.pp}")  # fmt: skip
 
     def _refuse_unused(self, names: Sequence[str], why: str) -> None:
         usual = TrainingLayout(self.axes)
@@ -123,8 +145,8 @@ class TrainingLayout:
 def asked_layout(axes: str | None, nproc: int, **how: Any) -> TrainingLayout:
     """The layout of the command line for `nproc` ranks, or for those that torchrun started; `axes` None: all ranks along
     dp_replicate. `BadInput` in one sentence when it is none."""
-    world_size = given_world_size(nproc)
     try:
+        world_size = given_world_size(nproc)
         parsed = ParallelLayout.parse(f"dp_replicate={world_size}" if axes is None else axes)
         parsed.check(world_size)
         return TrainingLayout(parsed, **how)

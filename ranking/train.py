@@ -18,7 +18,7 @@ from contracts.progress import say, stage
 from contracts.samples import SAMPLES
 from contracts.tasks import TASK_NAMES
 from contracts.workspace import Workspace
-from distributed import LayoutError, RankFailed, TrainResult, launch
+from distributed import LayoutError, TrainResult
 from ranking.export import ServedRanker, export_onnx
 from ranking.fit import build, fit
 from ranking.gates import gate_report
@@ -26,6 +26,7 @@ from ranking.inputs import RankerInputs, load_inputs
 from ranking.judge import judge, training_report
 from ranking.layouts import TrainingLayout, asked_layout
 from ranking.mmoe import MMoE
+from ranking.on_ranks import fit_on_ranks
 from ranking.settings import RankerSettings
 
 _EXPORT_TOLERANCE = 1e-4
@@ -44,6 +45,7 @@ def train_ranker(workspace: Workspace, settings: RankerSettings | None = None, n
     asked = layout if isinstance(layout, TrainingLayout) else asked_layout(layout, nproc)
     try:
         asked.refuse_unless_mmoe(settings.experts)
+        asked.refuse_more_pieces_than(settings.batch_size)
     except LayoutError as error:
         raise BadInput(str(error)) from None
     with stage("load samples"):
@@ -51,11 +53,14 @@ def train_ranker(workspace: Workspace, settings: RankerSettings | None = None, n
     data, transform = inputs.data, inputs.transform
     begun = time.perf_counter()
     with stage(f"train the ranker on {len(inputs.samples['train']):,} viewed impressions, {asked}"):
-        try:
-            index, result = launch(fit, (data["train"], data["validation"], transform.slots, settings, asked, step_log),
-                                   nproc, timeout_s=settings.collective_timeout_s, threads=settings.threads)[0]  # fmt: skip
-        except RankFailed as error:
-            raise RuntimeError(f"the ranker was not trained: {error}") from error
+        index, result = fit_on_ranks(
+            "ranker",
+            fit,
+            (data["train"], data["validation"], transform.slots, settings, asked),
+            settings,
+            nproc,
+            step_log,
+        )
     if index != 0:
         return {"artifact": "ranker", "rank": index}
     seconds = time.perf_counter() - begun

@@ -1,7 +1,6 @@
 """Verbs that train: train recall, train prerank, train ranker."""
 
 import contextlib
-import os
 from pathlib import Path
 from typing import Any
 
@@ -98,13 +97,14 @@ def ranker_verb(
     workspace: Workspace, model: str, nproc: int, layout: str | None, step_log: Path | None, **how: Any
 ) -> dict[str, Any]:
     """The ranker, calibrated per task, under any legal layout; under torchrun it joins the ranks it is given."""
+    from distributed.given import given_place
     from ranking.layouts import asked_layout
     from ranking.sequence.train import train_sequence_ranker
     from ranking.train import train_ranker
 
     asked = asked_layout(layout, nproc, **how)
-    first = os.environ.get("RANK", "0") == "0"  # ranks that a launcher started share the first one's lock
-    with exclusive(workspace) if first else contextlib.nullcontext():
+    place = given_place(nproc)  # ranks that a launcher started share the first one's lock
+    with exclusive(workspace) if place is None or place.index == 0 else contextlib.nullcontext():
         if model == "sequence":
             return train_sequence_ranker(workspace, nproc=nproc, layout=asked, step_log=step_log)
         return train_ranker(workspace, nproc=nproc, layout=asked, step_log=step_log)

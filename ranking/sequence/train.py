@@ -12,10 +12,11 @@ from threadpoolctl import threadpool_limits
 from contracts.errors import BadInput
 from contracts.progress import say, stage
 from contracts.workspace import Workspace
-from distributed import LayoutError, RankFailed, launch
+from distributed import LayoutError
 from ranking.inputs import WINDOWS, RankerInputs, load_inputs
 from ranking.judge import judge, training_report
 from ranking.layouts import TrainingLayout, asked_layout
+from ranking.on_ranks import fit_on_ranks
 from ranking.sequence.artifact import KIND, mmoe_aucs, write
 from ranking.sequence.fit import Problem, fit_sequence, layout_sizes, predict
 from ranking.sequence.history import histories
@@ -77,11 +78,9 @@ def train_sequence_ranker(workspace: Workspace, settings: SequenceSettings | Non
     inputs, windows = loaded.inputs, loaded.windows
     begun = time.perf_counter()
     with stage(f"train the sequence ranker on {len(windows['train']):,} histories, {asked}"):
-        try:
-            index, result = launch(fit_sequence, (loaded.problem, settings, asked, step_log), nproc,
-                                   timeout_s=settings.collective_timeout_s, threads=settings.threads)[0]  # fmt: skip
-        except RankFailed as error:
-            raise RuntimeError(f"the sequence ranker was not trained: {error}") from error
+        index, result = fit_on_ranks(
+            "sequence ranker", fit_sequence, (loaded.problem, settings, asked), settings, nproc, step_log
+        )
     if index != 0:
         return {"artifact": KIND, "rank": index}
     seconds = time.perf_counter() - begun
@@ -113,6 +112,7 @@ def refuse_unless_fits(settings: SequenceSettings, layout: TrainingLayout) -> No
     if settings.sparse_experts and settings.top_k > settings.sparse_experts:
         raise BadInput(f"a token cannot go to {settings.top_k} of {settings.sparse_experts} experts")
     try:
+        layout.refuse_more_pieces_than(settings.batch_size)
         layout.refuse_unless_sequence(layout_sizes(settings))
     except LayoutError as error:
         raise BadInput(str(error)) from None

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from distributed import LayoutError, RankFailed, launch
-from tests.distributed.workers import die_on, fail_on, ranks_and_sum
+from distributed import LayoutError, RankFailed, RankRefused, launch
+from tests.distributed.workers import die_on, fail_on, ranks_and_sum, refuse_on
 
 
 def test_results_come_in_rank_order_and_collectives_reach_all():
@@ -34,9 +34,52 @@ def test_a_killed_rank_stops_the_others_and_is_named_with_its_signal():
         launch(die_on, (1,), 3)
 
 
-def test_no_ranks_is_refused():
-    with pytest.raises(LayoutError, match="cannot start 0 ranks"):
-        launch(ranks_and_sum, (0,), 0)
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [("/no/such/file", "/no/such/file: No such file or directory"), ("", "3 heads do not divide over tp=2")],
+)
+def test_what_the_user_can_mend_is_told_from_a_fault_of_the_rank(path: str, reason: str):
+    with pytest.raises(RankRefused, match=f"rank 1 of 2 failed .*: {reason}$"):
+        launch(refuse_on, (1, path), 2)
+
+
+@pytest.mark.parametrize("nproc", [0, -1, 10**12])
+def test_ranks_that_no_machine_can_start_are_refused(nproc: int):
+    with pytest.raises(LayoutError, match=f"cannot start {nproc} ranks on one machine; it can be 1 to 1024"):
+        launch(ranks_and_sum, (0,), nproc)
+
+
+MET = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"RANK": "0", "WORLD_SIZE": "abc"}, "WORLD_SIZE is 'abc'; it must be a whole number from 1 to 1000000"),
+        ({"RANK": "0", "WORLD_SIZE": "9" * 5000}, "WORLD_SIZE is '9999"),
+        ({"RANK": "0", "WORLD_SIZE": "0"}, "WORLD_SIZE is '0'"),
+        ({"RANK": "abc", "WORLD_SIZE": "1"}, "RANK is 'abc'"),
+        ({"RANK": "", "WORLD_SIZE": "1"}, "RANK is ''"),
+        ({"RANK": "5", "WORLD_SIZE": "1"}, "RANK is '5'; it must be a whole number from 0 to 0"),
+        ({"RANK": "-1", "WORLD_SIZE": "2"}, "RANK is '-1'; it must be a whole number from 0 to 1"),
+        ({"RANK": "0", "WORLD_SIZE": "2"}, "MASTER_ADDR is not set: rank 0 of 2"),
+        ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}, "MASTER_PORT is not set"),
+        ({"RANK": "0", "WORLD_SIZE": "2", **MET, "MASTER_PORT": "http"}, "MASTER_PORT is 'http'"),
+        ({"RANK": "0", "WORLD_SIZE": "2", **MET, "LOCAL_RANK": "x"}, "LOCAL_RANK is 'x'"),
+        ({"RANK": "0", "WORLD_SIZE": "2", **MET, "LOCAL_WORLD_SIZE": "-2"}, "LOCAL_WORLD_SIZE is '-2'"),
+        ({"RANK": "0", "WORLD_SIZE": "2", **MET, "LOCAL_RANK": "2", "LOCAL_WORLD_SIZE": "2"}, "LOCAL_RANK is '2'.*0 to 1"),
+        ({"RANK": "1", "WORLD_SIZE": "2", **MET}, "rank 1 of 2 did not meet the others at 127.0.0.1:1"),
+    ],
+)  # fmt: skip
+def test_a_launchers_place_that_cannot_be_is_refused_by_its_variable(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], sentence: str
+):
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(LayoutError, match=sentence):
+        launch(ranks_and_sum, (0,), 1, timeout_s=1.0)
 
 
 def test_it_joins_the_ranks_of_a_launcher():

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -139,6 +140,31 @@ def test_the_log_of_a_run_is_diagnosed_by_the_planner(tmp_path: Path):
     read = CliRunner().invoke(main, ask)
     assert read.exit_code == 0, read.output
     assert json.loads(read.stdout)["by_axis"].keys() == found.by_axis.keys()
+
+
+@pytest.mark.parametrize("room", [0, 1, 150])
+def test_lines_that_find_no_room_leave_whole_lines_and_the_name_of_the_file(tmp_path: Path, room: int):
+    path = tmp_path / "steps.jsonl"
+    log = StepLog(Mesh(ParallelLayout(), Rank()), path)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    _two_steps(log)
+    whole = path.read_bytes()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) + room, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as raised:
+            _two_steps(log)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert raised.value.filename == str(path) and path.read_bytes() == whole
+    _two_steps(log)
+    assert path.read_bytes().count(b"\n") == 4
+
+
+def _two_steps(log: StepLog) -> None:
+    for step in range(2):
+        log.begin()
+        log.end(step, 5)
+    log.flush()
 
 
 def counted(rank: Rank) -> tuple[str, float]:

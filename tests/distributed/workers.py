@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from distributed import ParallelLayout, Rank, TrainerSettings, TrainResult, train
+from distributed import LayoutError, ParallelLayout, Rank, TrainerSettings, TrainResult, train
 
 
 def ranks_and_sum(rank: Rank, offset: int) -> tuple[int, float]:
@@ -19,6 +19,15 @@ def ranks_and_sum(rank: Rank, offset: int) -> tuple[int, float]:
 def fail_on(rank: Rank, index: int) -> None:
     if rank.index == index:
         raise ValueError(f"row 17 of rank {index} is broken")
+    rank.sum_(torch.zeros(3))
+
+
+def refuse_on(rank: Rank, index: int, path: str) -> None:
+    """Opens `path`, or where there is none finds that the layout cannot be."""
+    if rank.index == index:
+        if path:
+            open(path).close()
+        raise LayoutError("3 heads do not divide over tp=2")
     rank.sum_(torch.zeros(3))
 
 

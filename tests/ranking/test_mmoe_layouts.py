@@ -2,10 +2,11 @@
 
 import pytest
 
+from contracts.errors import BadInput
 from distributed import LayoutError, ParallelLayout, Rank, TrainResult
 from distributed.mesh import ModelSizes, problems
 from ranking.fit import fit
-from ranking.layouts import TrainingLayout
+from ranking.layouts import TrainingLayout, asked_layout
 from ranking.sequence.fit import layout_sizes
 from ranking.settings import RankerSettings, SequenceSettings
 from tests.distributed.pool import pool
@@ -54,6 +55,12 @@ def test_a_layout_trains_the_model_of_one_process(ranks: int):
         ("dp_replicate=2", {"ep": 2}, "ep=2 must divide 4 experts and dp_shard=1; the nearest legal is ep=1"),
         ("dp_shard=2", {"recompute": "full"}, "recompute=full: the mmoe model has no layers"),
         ("dp_shard=2", {"schedule": "gpipe"}, "schedule=gpipe: the mmoe model has no layers"),
+        (
+            "dp_replicate=2",
+            {"zero": 3},
+            "zero=3 has nothing to shard over: dp_shard x cp of layout dp_replicate=2 is 1",
+        ),
+        ("dp_shard=2", {"ep": 10**12}, "the nearest legal is ep=2"),
     ],
 )
 def test_what_an_mmoe_cannot_do_is_refused_with_the_numbers(axes: str, how: dict, sentence: str):
@@ -84,6 +91,29 @@ def test_what_an_mmoe_cannot_do_is_refused_with_the_numbers(axes: str, how: dict
         ),
         ("dp_shard=2", {"schedule": "gpipe"}, "schedule=gpipe: there is no pipeline without pp above 1"),
         ("pp=2", {"schedule": "none"}, "no schedule 'none'"),
+        *(("pp=2", {"zero": zero}, f"zero={zero} has nothing to shard over: .* pp=2 is 1") for zero in (1, 2, 3)),
+        ("tp=2", {"ep_over_tp": True}, "ep_over_tp lays experts over tp ranks too, but ep=1 and tp=2"),
+        ("dp_shard=2", {"ep_over_tp": True, "ep": 2}, "but ep=2 and tp=1; both must be above 1"),
+        *(
+            (
+                "pp=2",
+                {"schedule": name, "virtual": 2, "micro_batches": 4},
+                f"schedule={name} with virtual=2: interleaved",
+            )
+            for name in ("1f1b", "gpipe", "zb-h1", "zb-v", "dualpipe-v")
+        ),
+        ("pp=2", {"schedule": "interleaved", "micro_batches": 4}, "schedule=interleaved with virtual=1: interleaved"),
+        (
+            "pp=2",
+            {"schedule": "interleaved", "virtual": 10**12, "micro_batches": 4},
+            "2 layers are fewer than the 2000000000000 stages",
+        ),
+        (
+            "dp_shard=2",
+            {"ep": 10**12},
+            "ep=1000000000000 does not divide .*; the nearest legal layout is dp_shard=2 with ep=2",
+        ),
+        ("pp=960", {}, "2 layers are fewer than pp=960 stages; the nearest legal layout is"),
         (
             "cp=4",
             {"ulysses": 3},
@@ -94,6 +124,35 @@ def test_what_an_mmoe_cannot_do_is_refused_with_the_numbers(axes: str, how: dict
 def test_what_a_sequence_ranker_cannot_do_is_refused_with_the_numbers(axes: str, how: dict, sentence: str):
     with pytest.raises(LayoutError, match=sentence):
         TrainingLayout(ParallelLayout.parse(axes), **how).refuse_unless_sequence(layout_sizes(SequenceSettings()))
+
+
+@pytest.mark.parametrize(
+    ("axes", "most"), [("", 128), ("pp=2", 128), ("dp_replicate=2", 64), ("dp_shard=3", 43), ("dp_replicate=2,dp_shard=2,tp=2", 32)]
+)  # fmt: skip
+@pytest.mark.parametrize("more", [1, 10**12])
+def test_more_micro_batches_than_a_data_rank_has_samples_are_refused(axes: str, most: int, more: int):
+    layout = ParallelLayout.parse(axes)
+    TrainingLayout(layout, micro_batches=most).refuse_more_pieces_than(128)
+    with pytest.raises(LayoutError, match=rf"share a batch of 128: there can be at most {most}$"):
+        TrainingLayout(layout, micro_batches=most + more).refuse_more_pieces_than(128)
+
+
+@pytest.mark.parametrize(
+    ("given", "nproc", "sentence"),
+    [
+        ({"RANK": "0", "WORLD_SIZE": "abc"}, 1, "WORLD_SIZE is 'abc'"),
+        ({"RANK": "5", "WORLD_SIZE": "1"}, 1, "RANK is '5'"),
+        ({"RANK": "0", "WORLD_SIZE": "2"}, 3, "3 ranks were asked for, but the launcher of this process started 2"),
+        ({}, 10**12, "cannot start 1000000000000 ranks on one machine"),
+    ],
+)
+def test_a_place_that_cannot_be_is_bad_input(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], nproc: int, sentence: str
+):
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(BadInput, match=sentence):
+        asked_layout(None, nproc)
 
 
 def test_ep_without_sparse_experts_is_refused():

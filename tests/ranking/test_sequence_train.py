@@ -8,6 +8,7 @@ from contracts.errors import BadInput
 from contracts.samples import SAMPLES
 from contracts.tables import ACTIONS, POSTS
 from contracts.workspace import Workspace
+from ranking.layouts import TrainingLayout
 from ranking.sequence.artifact import KIND, SequenceScores
 from ranking.sequence.train import load_sequences, train_sequence_ranker
 from ranking.settings import SequenceSettings
@@ -108,10 +109,11 @@ def test_a_changed_checkpoint_is_refused(workspace: Workspace, report: dict):
         (SMALL, "tp=2,dp_shard=2", "has 4 ranks, but 2 were started"),
         (SMALL, "pp=2", "1 layers are fewer than pp=2 stages"),
         (SMALL.model_copy(update={"history": 7}), "cp=2", "11 tokens do not divide into 2 x cp=4 chunks"),
+        (SMALL, TrainingLayout(micro_batches=1_000_000), "micro_batches=1000000, but 1 data rank.* 64: .* at most 64"),
         (SMALL.model_copy(update={"width": 18}), "tp=2", "width=18 over 2 heads is no even number of channels a head"),
     ],
 )
-def test_what_cannot_be_is_refused_before_any_work(workspace: Workspace, settings, layout: str, sentence: str):
+def test_what_cannot_be_is_refused_before_any_work(workspace: Workspace, settings, layout, sentence: str):
     before = workspace.artifacts.versions(KIND)
     with pytest.raises(BadInput, match=sentence):
         train_sequence_ranker(workspace, settings, 2, layout)

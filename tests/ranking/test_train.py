@@ -123,6 +123,27 @@ def test_a_layout_that_does_not_fit_is_refused_before_any_work(workspace: Worksp
     assert workspace.artifacts.versions("ranker") == before
 
 
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [("/proc/nosuch/steps.jsonl", "No such file or directory"), ("/dev/full", "No space left on device")],
+)
+@pytest.mark.parametrize("nproc", [1, 2])
+def test_a_step_log_that_cannot_be_written_is_bad_input_on_any_number_of_ranks(
+    workspace: Workspace, path: str, reason: str, nproc: int
+):
+    if not Path(path).parent.parent.exists() or (path == "/dev/full" and not Path(path).exists()):
+        pytest.skip(f"this machine has no {path}")
+    before = workspace.artifacts.versions("ranker")
+    with pytest.raises(BadInput, match=f"^the ranker was not trained: .*{path}: {reason}$"):
+        train_ranker(workspace, SMALL.model_copy(update={"epochs": 1}), nproc=nproc, step_log=Path(path))
+    assert workspace.artifacts.versions("ranker") == before
+
+
+def test_more_micro_batches_than_rows_are_refused_before_any_work(workspace: Workspace):
+    with pytest.raises(BadInput, match="micro_batches=1000000, but 1 data rank.* 256: there can be at most 256"):
+        train_ranker(workspace, SMALL, layout=TrainingLayout(micro_batches=1_000_000))
+
+
 def test_labels_that_are_all_zero_are_refused_with_nothing_written(folder: Path, small_table: pa.Table):
     for task in TASK_NAMES:
         at = small_table.column_names.index(f"label_{task}")
