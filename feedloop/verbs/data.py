@@ -1,7 +1,7 @@
 """Verbs that make and prepare logs: simulate, features, samples."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -10,14 +10,14 @@ from contracts.workspace import Workspace
 from feedloop.console import exclusive, verb
 from feedloop.log import bring_log
 
-if TYPE_CHECKING:
-    from simulator.environment import EnvironmentSettings
+FEEDS = ("policy", "exploration", "epsilon", "temperature")
+"""Settings that --policy stands for."""
 
 
 @click.command("simulate")
 @click.option("--users", type=int, default=None, help="People in the environment. [default: 2000, or as --like]")
 @click.option("--days", type=int, default=None, help="Days of log. [default: 28, or as --like]")
-@click.option("--seed", type=int, default=7, show_default=True, help="The same seed gives the same bytes.")
+@click.option("--seed", type=int, default=None, help="The same seed gives the same bytes. [default: 7]")
 @click.option("--policy", metavar="NAME[:EPSILON|:pl=TEMPERATURE]", default=None,
               help="Who fills the feeds: chronological, popularity, random, ties or bait; alone, epsilon-greedy, or "
                    "Plackett-Luce. [default: chronological:0.6]")  # fmt: skip
@@ -35,29 +35,51 @@ def simulate_verb(workspace: Workspace, policy: str | None, models: Path | None,
     """Lets the behaviour environment write a log into the lake."""
     from simulator.environment import EnvironmentSettings, simulate
     from simulator.environment.policies import policy_settings
-    from simulator.environment.settings import assigned
 
-    given = assigned(assignments) | {name: value for name, value in options.items() if value is not None}
+    fills = "--models" if models is not None else f"--policy {policy}" if policy is not None else None
+    given = _given(assignments, options, fills)
     if models is not None:
         if like is not None:
             raise BadInput("--like and --models cannot go together: a fitted population has not met those models")
-        return _simulate_served(workspace, policy or "full", models, EnvironmentSettings(**given | {"daily": True}))
-    given |= policy_settings(policy) if policy else {}
+        return _simulate_served(workspace, "full" if policy is None else policy, models, given)
+    given |= policy_settings(policy) if policy is not None else {}
     if like is not None:
         return _simulate_like(workspace, like, given)
     settings = EnvironmentSettings(**given)
     settings.check()
+    settings.split()
     with exclusive(workspace):
         return bring_log(workspace, lambda staging: simulate(staging, settings))
 
 
-def _simulate_served(
-    workspace: Workspace, policy: str, models: Path, settings: "EnvironmentSettings"
-) -> dict[str, Any]:
-    from simulator.environment import simulate
-    from simulator.environment.served import served_policy
+def _given(assignments: tuple[str, ...], options: dict[str, int | None], fills: str | None) -> dict[str, Any]:
+    """The settings of --set and of the options; `BadInput` where two of them say the same thing.
 
+    `fills`: the option that says what fills the feeds, where there is one.
+    """
+    from simulator.environment.settings import assigned
+
+    given = assigned(assignments)
+    if fills is not None and (again := [name for name in FEEDS if name in given]):
+        raise BadInput(
+            f"--set {again[0]}={given[again[0]]} and {fills} cannot go together: what fills the feeds is then said by "
+            f"--policy alone"
+        )
+    for name, value in options.items():
+        if value is not None and name in given:
+            raise BadInput(f"--{name} {value} and --set {name}={given[name]} cannot go together: both say {name}")
+    return given | {name: value for name, value in options.items() if value is not None}
+
+
+def _simulate_served(workspace: Workspace, policy: str, models: Path, given: dict[str, Any]) -> dict[str, Any]:
+    from simulator.environment import EnvironmentSettings, simulate
+    from simulator.environment.served import served_policy, served_settings
+
+    settings = EnvironmentSettings(**{"daily": True} | given | served_settings(policy))
+    if not settings.daily:
+        raise BadInput("--set daily=false and --models cannot go together: what serves reads each day as it ends")
     settings.check()
+    settings.split()
     with exclusive(workspace):
         return bring_log(
             workspace, lambda log: simulate(log, settings, served_policy(policy, Workspace(models), log, settings))

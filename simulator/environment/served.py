@@ -3,6 +3,8 @@
 Shapes: N requests, M pool slots, K slate positions.
 """
 
+from typing import Any
+
 import numpy as np
 
 from contracts.clock import DAY
@@ -72,9 +74,13 @@ class ServedPolicy:
             self._given_until = day_at + DAY
 
 
-def served_policy(text: str, models: Workspace, log: Workspace, settings: EnvironmentSettings) -> ServedPolicy:
-    """The serving policy `NAME` or `NAME:EPSILON` with the models in force in a workspace; `BadInput` for another name,
-    and where a model that it needs was never trained."""
+def served_settings(text: str) -> dict[str, Any]:
+    """How the serving policy `NAME` or `NAME:EPSILON` explores, as settings; `BadInput` for another name or number."""
+    chance = _name_and_chance(text)[1]
+    return {"exploration": "epsilon", "epsilon": chance} if chance else {"exploration": "none"}
+
+
+def _name_and_chance(text: str) -> tuple[str, float]:
     name, _, epsilon = text.partition(":")
     if name not in SERVED_NAMES:
         raise BadInput(f"there is no served policy {name!r}; there are {', '.join(SERVED_NAMES)}")
@@ -84,6 +90,13 @@ def served_policy(text: str, models: Workspace, log: Workspace, settings: Enviro
         chance = -1.0
     if not 0.0 <= chance <= 1.0:
         raise BadInput(f"epsilon is {epsilon!r}; it must be a number between 0 and 1")
+    return name, chance
+
+
+def served_policy(text: str, models: Workspace, log: Workspace, settings: EnvironmentSettings) -> ServedPolicy:
+    """The serving policy `NAME` or `NAME:EPSILON` with the models in force in a workspace; `BadInput` for another name,
+    and where a model that it needs was never trained."""
+    name, chance = _name_and_chance(text)
     found = load_models(models, with_recall=False)
     missing = [kind for kind, needed in (("prerank", ("prerank", "full")), ("ranker", ("full",)))
                if name in needed and getattr(found, kind) is None]  # fmt: skip

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 import numpy as np
@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from contracts.clock import DAY, micros
 from contracts.errors import BadInput
+from contracts.splits import TimeSplit, split_log
 from contracts.tables import POST_KINDS, VISIBILITIES
 from contracts.tasks import TASK_NAMES
 
@@ -17,6 +18,28 @@ MOST_USERS = 5_000_000
 """So many people's posts of 1000 days still have their own key for every person."""
 WHOLE_LOG_USERS = 10_000
 """Logs of more people are drawn and written day by day."""
+ATTRIBUTION_US = DAY
+"""An action counts for an impression when it comes within this time, microseconds."""
+FIRST_DAY, LAST_DAY = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
+"""A log lies between them: clocks, calendars and file names of all rooms can tell its moments."""
+ABOVE_0 = {
+    "live_days": 36_500, "mean_friends": 5_000, "posts_per_day": 1_000, "requests_per_day": 1_000, "friend_share": 1,
+    "epsilon": 1, "session_end": 1, "tie_half_life_days": 36_500,
+}  # fmt: skip
+"""Setting that must be above 0 -> the most that it can be."""
+BETWEEN = {
+    "pool_size": (1, 10_000), "temperature": (0.001, 1_000_000), "examination_power": (0, 100), "request_sigma": (0, 10),
+    "return_pull": (0, 10), "posting_sigma": (0, 10), "friend_sigma": (0, 10), "tie_growth": (0, 100),
+    "leave_pull": (0, 100), "persistence": (0, 1), "stop_after_action": (0, 1), "leave_per_day": (0, 1),
+    "newcomer_share": (0, 1), "new_friend_share": (0, 1),
+}  # fmt: skip
+"""Setting -> the least and the most that it can be. Beyond them a rate, a weight or a moment no longer fits a number."""
+LISTS = {
+    "life_hours": (len(POST_KINDS), 1e-6, 1e9), "task_levels": (len(TASK_NAMES), 0, 1e6),
+    "tie_slopes": (len(TASK_NAMES), -100, 100), "kind_shares": (len(POST_KINDS), 0, 1),
+    "visibility_shares": (len(VISIBILITIES), 0, 1), "hour_weights": (24, 0, 1e6),
+}  # fmt: skip
+"""Setting that is a list -> how many values it takes, the least and the most that each can be."""
 
 
 class EnvironmentSettings(BaseModel):
@@ -117,48 +140,46 @@ class EnvironmentSettings(BaseModel):
             raise BadInput(f"seed is {self.seed}; it must lie between 0 and 2**63 - 1")
         if not 0 <= self.warmup_days < self.days:
             raise BadInput(f"warmup_days is {self.warmup_days}; it must lie between 0 and days - 1 = {self.days - 1}")
+        for name, most in ABOVE_0.items():
+            if not 0.0 < getattr(self, name) <= most:
+                raise BadInput(f"{name} is {getattr(self, name)}; it must lie above 0 and at most at {most}")
+        for name, (least, most) in BETWEEN.items():
+            if not least <= getattr(self, name) <= most:
+                raise BadInput(f"{name} is {getattr(self, name)}; it must lie between {least} and {most}")
         if not 1 <= self.slate_size <= self.pool_size:
             raise BadInput(f"slate_size is {self.slate_size}; it must lie between 1 and pool_size = {self.pool_size}")
-        if not 0.0 < self.epsilon <= 1.0:
-            raise BadInput(f"epsilon is {self.epsilon}; it must lie above 0 and at most at 1, or posts lack support")
-        if not 0.0 < self.temperature < np.inf:
-            raise BadInput(f"temperature is {self.temperature}; it must be a number above 0")
-        if not 0.0 < self.friend_share <= 1.0:
-            raise BadInput(f"friend_share is {self.friend_share}; it must lie above 0 and at most at 1")
-        for name in ("live_days", "mean_friends", "posts_per_day", "requests_per_day"):
-            if not getattr(self, name) > 0:
-                raise BadInput(f"{name} is {getattr(self, name)}; it must be above 0")
-        self._check_behaviour()
+        self._check_lists()
         if self.start.tzinfo is None or micros(self.start) % DAY:
             raise BadInput(f"start is {self.start.isoformat()}; it must be a UTC midnight")
+        if not micros(FIRST_DAY) <= self.start_at < self.end_at <= micros(LAST_DAY):
+            raise BadInput(
+                f"start is {self.start.isoformat()}; all {self.days} days must lie between {FIRST_DAY:%Y-%m-%d} and "
+                f"{LAST_DAY:%Y-%m-%d}"
+            )
 
-    def _check_behaviour(self) -> None:
-        for name in ("examination_power", "request_sigma", "return_pull", "posting_sigma", "friend_sigma"):
-            if not 0.0 <= getattr(self, name) < np.inf:
-                raise BadInput(f"{name} is {getattr(self, name)}; it must be a number of at least 0")
-        for name in ("tie_growth", "leave_pull"):
-            if not 0.0 <= getattr(self, name) < np.inf:
-                raise BadInput(f"{name} is {getattr(self, name)}; it must be a number of at least 0")
-        if not 0.0 < self.tie_half_life_days < np.inf:
-            raise BadInput(f"tie_half_life_days is {self.tie_half_life_days}; it must be a number above 0")
-        for name in ("persistence", "stop_after_action", "leave_per_day", "newcomer_share", "new_friend_share"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise BadInput(f"{name} is {getattr(self, name)}; it must lie between 0 and 1")
-        if not 0.0 < self.session_end <= 1.0:
-            raise BadInput(f"session_end is {self.session_end}; it must lie above 0 and at most at 1")
-        sizes = {"life_hours": len(POST_KINDS), "task_levels": len(TASK_NAMES), "tie_slopes": len(TASK_NAMES),
-                 "kind_shares": len(POST_KINDS), "visibility_shares": len(VISIBILITIES), "hour_weights": 24}  # fmt: skip
-        for name, size in sizes.items():
+    def _check_lists(self) -> None:
+        for name, (size, least, most) in LISTS.items():
             values = getattr(self, name)
             if len(values) != size or not np.isfinite(values).all():
                 raise BadInput(f"{name} has {len(values)} values; it takes {size} finite numbers")
-            if (name != "tie_slopes" and min(values) < 0) or (name == "life_hours" and min(values) <= 0):
-                raise BadInput(f"{name} holds {min(values)}; that is too small")
+            if min(values) < least:
+                raise BadInput(f"{name} holds {min(values)}; that is too small, the least is {least}")
+            if max(values) > most:
+                raise BadInput(f"{name} holds {max(values)}; that is too large, the most is {most}")
         for name in ("kind_shares", "visibility_shares"):
             if abs(sum(getattr(self, name)) - 1.0) > 1e-6:
                 raise BadInput(f"{name} sum to {sum(getattr(self, name)):.6f}; shares must sum to 1")
         if not sum(self.hour_weights) > 0:
             raise BadInput("hour_weights are all 0; at least one hour must be above 0")
+
+    def split(self) -> TimeSplit:
+        """The windows of the log; `BadInput` when too few days are left for them after the warm-up."""
+        try:
+            return split_log(self.start_at + self.warmup_days * DAY, self.end_at, ATTRIBUTION_US)
+        except BadInput as error:
+            raise BadInput(
+                f"days is {self.days}, of which the first warmup_days = {self.warmup_days} give no samples: {error}"
+            ) from None
 
     @property
     def by_day(self) -> bool:
@@ -191,9 +212,11 @@ def assigned(texts: Sequence[str]) -> dict[str, Any]:
             raise BadInput(
                 f"{text!r} sets nothing; it must be NAME=VALUE with one of: {', '.join(EnvironmentSettings.model_fields)}"
             )
+        if name in found:
+            raise BadInput(f"{name} is set twice, to {found[name]} and to {value}: set it once")
         try:
             read = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             read = value
         try:
             EnvironmentSettings(**{name: read})

@@ -6,8 +6,7 @@ from contracts.clock import DAY
 from contracts.dataset import Dataset
 from contracts.errors import BadInput
 from contracts.progress import stage
-from contracts.splits import split_log
-from contracts.tables import BLOCKS, FRIENDSHIPS, POSTS, SUBJECTS, TOPICS, USERS
+from contracts.tables import BLOCKS, FRIENDSHIPS, IMPRESSIONS, POSTS, SUBJECTS, TOPICS, USERS
 from contracts.tasks import TASK_NAMES
 from contracts.workspace import Workspace
 from simulator.environment import tables
@@ -20,13 +19,11 @@ from simulator.environment.policies import policy_of
 from simulator.environment.policy import Policy
 from simulator.environment.pools import PoolMaker
 from simulator.environment.posts import PUBLIC, Posts, draw_posts, root_of
-from simulator.environment.settings import EnvironmentSettings
+from simulator.environment.settings import ATTRIBUTION_US, EnvironmentSettings
 from simulator.environment.truth import Truth
 from simulator.environment.visits import Visitors
 from simulator.environment.world import World
 from simulator.environment.writing import LogWriter
-
-ATTRIBUTION_US = DAY
 
 
 def latents_of(settings: EnvironmentSettings, people: People, posts: Posts) -> Latents:
@@ -52,13 +49,14 @@ def latents_of(settings: EnvironmentSettings, people: People, posts: Posts) -> L
 def simulate(workspace: Workspace, settings: EnvironmentSettings | None = None, policy: Policy | None = None) -> dict:
     """Writes a whole simulated log, its truth and its description into the workspace; returns the report.
 
-    `policy`: serves the feeds in place of the one that the settings name. The same settings give the same bytes.
+    `policy`: serves the feeds, and is recorded, in place of the one that the settings name.
+    The same settings give the same bytes.
     `BadInput` for settings that cannot be simulated, before anything is written.
     """
     settings = settings or EnvironmentSettings()
     settings.check()
     start, end = settings.start_at, settings.end_at
-    split_log(start + settings.warmup_days * DAY, end, ATTRIBUTION_US)
+    settings.split()
     rng = np.random.default_rng(settings.seed)
     with stage(f"people and posts: {settings.users} users, {settings.days} days, seed {settings.seed}"):
         people = draw_people(rng, settings)
@@ -68,6 +66,11 @@ def simulate(workspace: Workspace, settings: EnvironmentSettings | None = None, 
             raise BadInput(
                 f"{settings.users} users with {settings.posts_per_day} posts a day wrote nothing in {settings.days} days"
             )
+        if not len(people.edges.user_E):
+            raise BadInput(
+                f"none of {settings.users} users has a friend with mean_friends {settings.mean_friends} and friend_sigma "
+                f"{settings.friend_sigma}"
+            )
         latents = latents_of(settings, people, posts)
     written = {
         USERS: tables.users_table(people), FRIENDSHIPS: tables.friendships_table(people, end),
@@ -76,6 +79,7 @@ def simulate(workspace: Workspace, settings: EnvironmentSettings | None = None, 
     maker = PoolMaker(settings, graph, posts)
     visitors = Visitors(rng, settings, people.registered_at_U)
     world = World(latents, graph)
+    recorded = settings.model_dump(mode="json") | ({"policy": policy.name} if policy else {})
     policy = policy or policy_of(settings, world)
     writer = LogWriter(rng, workspace.lake, settings, maker, world, policy.name)
     with stage("feeds and tables"):
@@ -83,13 +87,18 @@ def simulate(workspace: Workspace, settings: EnvironmentSettings | None = None, 
         manifests = {spec.name: workspace.lake.write(spec, table) for spec, table in written.items()}
         written.clear()
         manifests |= writer.write(run_days(rng, settings, maker, visitors, policy, world))
+        if not manifests[IMPRESSIONS.name].rows:
+            raise BadInput(
+                f"{settings.users} users were shown nothing in {settings.days} days: requests_per_day is "
+                f"{settings.requests_per_day}, live_days {settings.live_days}"
+            )
         manifests[SUBJECTS.name] = workspace.lake.write(SUBJECTS, SUBJECTS.schema.empty_table())
         Truth(world.latents).save(workspace)
     dataset = Dataset(
         source="environment", start=start, end=end, warmup_us=settings.warmup_days * DAY, attribution_us=ATTRIBUTION_US,
         live_us=settings.live_us, tasks=TASK_NAMES, has_propensities=True,
         derived={"everything": "simulated; docs/environment.md states the formulas"},
-        counts={name: manifest.rows for name, manifest in manifests.items()}, settings=settings.model_dump(mode="json"),
+        counts={name: manifest.rows for name, manifest in manifests.items()}, settings=recorded,
     )  # fmt: skip
     dataset.save(workspace.dataset_path)
     return {

@@ -3,13 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from contracts.clock import DAY
 from contracts.errors import BadInput
 from contracts.progress import stage
-from contracts.splits import split_log
 from contracts.workspace import Workspace
 from simulator.environment import simulate
-from simulator.environment.simulate import ATTRIBUTION_US
 from simulator.likeness.estimates import Fit
 from simulator.likeness.fit import WORLDS, fit_log, settings_of, settings_of_worlds
 from simulator.likeness.log import LoggedLog, lake_at, read_log
@@ -32,7 +29,7 @@ def open_log(like: Path, workspace: Workspace, overrides: dict[str, Any]) -> Log
         wanted.append(settings_of_worlds(log, Fit(), overrides))
     for settings in wanted:
         settings.check()
-        split_log(settings.start_at + settings.warmup_days * DAY, settings.end_at, ATTRIBUTION_US)
+        settings.split()
     return log
 
 
