@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,20 +24,31 @@ def sync_directory(path: Path) -> None:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Puts `content` at `path`: a reader sees the old file or the new one, whole. `BadInput` when the disk refuses."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    write_together({path: content})
+
+
+def write_together(contents: Mapping[Path, bytes]) -> None:
+    """As `write_atomically` for several files; none is replaced before all contents lie whole beside their places."""
+    staged: dict[Path, Path] = {}
+    path = Path()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        for path, content in contents.items():
+            staged[path] = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with staged[path].open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        for path, temporary in staged.items():
+            temporary.replace(path)
     except OSError as error:
         raise BadInput(f"{path} cannot be written: {error.strerror}") from error
     finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-    sync_directory(path.parent)
+        for temporary in staged.values():
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+    for path in staged:
+        sync_directory(path.parent)
 
 
 def canonical_json(value: Any) -> bytes:

@@ -9,14 +9,19 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from distributed.planner.described import Figure, Positive, Size, sentence_of
 from distributed.planner.errors import PlanError
 from distributed.planner.machines import Cluster
 from distributed.planner.models import Model
 
 # A layout that talks for more than this share of its time has a better neighbour; above the second it is an alarm.
 WATCH, ALARM = 0.2, 0.3
+# Clocks of parts and whole are read one after the other: so much more than the whole may a part be.
+MOST_OF_A_STEP = 1.05
 COMMUNICATION = ("nccl", "gloo:", "c10d::", "all_reduce", "allreduce", "all_gather", "allgather", "reduce_scatter", "all_to_all",
                  "alltoall", "broadcast_", "sendrecv")  # fmt: skip
 
@@ -39,24 +44,81 @@ class Diagnosis:
     advice: list[str] = field(default_factory=list)
 
 
+class StepLine(BaseModel):
+    """One line of a step log, as it may be; what else it says is left alone."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+    seconds: Positive
+    rank: Size = 0
+    step: Size = 0
+    stage: Size = 0
+    samples: Figure = 0
+    compute_s: Figure = 0
+    bubble_s: Figure = 0
+    communication_s: Annotated[
+        dict[str, Figure], BeforeValidator(lambda spent: spent if isinstance(spent, dict) else {"all": spent})
+    ] = {}
+    expert_tokens: list[Figure] = []
+    dropped_tokens: Figure = 0
+
+
+class Span(BaseModel):
+    """One event of a profiler's trace that has a duration; times in microseconds."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+    name: str
+    cat: str = ""
+    ts: Annotated[float, Field(ge=-1e18, le=1e18)]
+    dur: Annotated[float, Field(ge=0, le=1e15)]
+
+
 def read_step_log(path: Path) -> list[dict[str, Any]]:
-    """The log's lines; `PlanError` names the line that is not one."""
-    try:
-        lines = path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise PlanError(f"{path} cannot be read: {error}") from None
+    """The log's lines; `PlanError` names the line that is not one, or in which a part takes longer than the step."""
     found = []
-    for number, line in enumerate(filter(None, map(str.strip, lines)), 1):
+    for number, text in enumerate(_text(path).split("\n"), 1):
+        if not text.strip():
+            continue
+        where = f"{path}, line {number}"
         try:
-            value = json.loads(line)
-        except ValueError as error:
-            raise PlanError(f"{path}, line {number} is not JSON: {error}") from None
-        if not isinstance(value, dict) or not isinstance(value.get("seconds"), (int, float)) or value["seconds"] <= 0:
-            raise PlanError(f"{path}, line {number} has no positive number of seconds")
-        found.append(value)
+            line = StepLine.model_validate_json(text)
+        except ValidationError as error:
+            raise PlanError(f"{where}: {sentence_of(error)}") from None
+        spent = {
+            "compute_s": line.compute_s,
+            "bubble_s": line.bubble_s,
+            "communication_s": sum(line.communication_s.values()),
+        }
+        longest = max(spent, key=spent.__getitem__)
+        if spent[longest] > MOST_OF_A_STEP * line.seconds:
+            raise PlanError(f"{where}: {longest} is {spent[longest]:g} of a step of {line.seconds:g} seconds")
+        found.append(line.model_dump(exclude_unset=True))
     if not found:
         raise PlanError(f"{path} holds no step")
     return found
+
+
+def read_trace(path: Path) -> list[dict[str, Any]]:
+    """`from_trace` of the file; `PlanError` when it holds no trace."""
+    text = _text(path)
+    try:
+        return from_trace(json.loads(text))
+    except PlanError as error:
+        raise PlanError(f"{path}: {error}") from None
+    except RecursionError:
+        raise PlanError(f"{path} cannot be read: its objects lie too deep in each other") from None
+    except ValueError as error:
+        raise PlanError(f"{path} is not JSON: {error}") from None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError as error:
+        raise PlanError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise PlanError(f"{path} cannot be read: byte {error.start} is no UTF-8") from None
 
 
 def diagnose(
@@ -79,8 +141,8 @@ def diagnose(
     for line in lines:
         if "stage" in line and "compute_s" in line:
             stages.setdefault(line["stage"], []).append(line["compute_s"])
-    if len(stages) > 1:
-        means = [sum(values) / len(values) for values in stages.values()]
+    means = [sum(values) / len(values) for values in stages.values()]
+    if len(means) > 1 and any(means):
         result.stage_imbalance = max(means) * len(means) / sum(means)
     _experts(lines, result)
     samples = [line["samples"] for line in lines if "samples" in line]
@@ -147,25 +209,40 @@ def _advice(found: Diagnosis) -> list[str]:
     return said
 
 
-def from_trace(trace: dict[str, Any]) -> list[dict[str, Any]]:
+def from_trace(trace: Any) -> list[dict[str, Any]]:
     """One step-log line of a torch profiler trace: the span of its work, and communication that no computation hides.
 
-    On a GPU the kernels count, on a CPU the top-level operators.
+    On a GPU the kernels count, on a CPU the top-level operators. `PlanError` names the event that is none.
     """
-    events = [e for e in trace.get("traceEvents", []) if e.get("ph") == "X" and e.get("dur", 0) > 0]
-    kernels = [e for e in events if e.get("cat") == "kernel"]
-    work = kernels or [e for e in events if e.get("cat") in ("cpu_op", "user_annotation")]
-    talk = [e for e in work if any(word in e["name"].lower() for word in COMMUNICATION)]
-    compute = [
-        e
-        for e in work
-        if e.get("cat") != "user_annotation" and not any(word in e["name"].lower() for word in COMMUNICATION)
-    ]
+    events = trace.get("traceEvents") if isinstance(trace, dict) else None
+    if not isinstance(events, list):
+        raise PlanError("no torch profiler trace, which is an object with a list traceEvents")
+    spans = []
+    for number, event in enumerate(events, 1):
+        if not isinstance(event, dict):
+            raise PlanError(f"event {number} of the trace is no object")
+        if (
+            event.get("ph") == "X"
+            and event.get("cat") in ("kernel", "cpu_op", "user_annotation")
+            and event.get("dur", 0) != 0
+        ):
+            try:
+                spans.append(Span.model_validate(event))
+            except ValidationError as error:
+                raise PlanError(f"event {number} of the trace: {sentence_of(error)}") from None
+    kernels = [span for span in spans if span.cat == "kernel"]
+    work = kernels or spans
     if not work:
         raise PlanError("the trace holds neither kernels nor operators")
-    talking, computing = _union(talk), _union(compute)
+    talk = [span for span in work if _talks(span)]
+    talking, computing = (
+        _union(talk),
+        _union(span for span in work if span.cat != "user_annotation" and not _talks(span)),
+    )
     exposed = _length(talking) - _overlap(talking, computing)
-    begin, end = min(e["ts"] for e in work), max(e["ts"] + e["dur"] for e in work)
+    begin, end = min(span.ts for span in work), max(span.ts + span.dur for span in work)
+    if not end > begin:
+        raise PlanError("the trace's work takes no time")
     return [
         {
             "step": 0,
@@ -176,9 +253,13 @@ def from_trace(trace: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _union(events: Iterable[dict[str, Any]]) -> list[tuple[float, float]]:
+def _talks(span: Span) -> bool:
+    return any(word in span.name.lower() for word in COMMUNICATION)
+
+
+def _union(spans: Iterable[Span]) -> list[tuple[float, float]]:
     merged: list[tuple[float, float]] = []
-    for start, end in sorted((float(e["ts"]), float(e["ts"] + e["dur"])) for e in events):
+    for start, end in sorted((span.ts, span.ts + span.dur) for span in spans):
         if merged and start <= merged[-1][1]:
             merged[-1] = merged[-1][0], max(end, merged[-1][1])
         else:

@@ -137,6 +137,8 @@ def parse_layout(text: str) -> Layout:
             values[name] = value if kinds[name] is str else bool(int(value)) if kinds[name] is bool else int(value)
         except ValueError:
             raise PlanError(f"layout {key} is {value!r}, which is not a whole number") from None
+    if not values:
+        raise PlanError(f"layout {text!r} names nothing; NAME=VALUE with a name of {', '.join(kinds)} is needed")
     if "zero" not in values and values.get("dp", 1) == 1 and values.get("cp", 1) == 1:
         values["zero"] = 0
     return Layout(**values)  # type: ignore[arg-type]

@@ -5,31 +5,33 @@ and how many accelerators there are. Every figure of the shipped table carries i
 """
 
 import tomllib
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from distributed.planner.descriptions import build, read_description
+from pydantic import Field
+
+from distributed.planner.described import Described, Figure, Positive, Share, Size, build
+from distributed.planner.descriptions import read_description
 from distributed.planner.errors import PlanError
 
 TABLE = Path(__file__).parent / "machines.toml"
+MOST_ACCELERATORS = 262_144
+"""Of a cluster: a search goes over the divisors of the number, and over those of each quotient."""
 
 
 @dataclass(frozen=True)
-class MeasuredCollective:
+class MeasuredCollective(Described):
     """What one kind of collective takes on a calibrated machine: `alpha_us` a step of the ring, `gb_per_s` sent by a rank."""
 
     kind: str
-    alpha_us: float
-    gb_per_s: float
-
-    def __post_init__(self) -> None:
-        if self.gb_per_s <= 0 or self.alpha_us < 0:
-            raise PlanError(f"collective {self.kind}: {self.alpha_us} us and {self.gb_per_s} GB/s cannot be")
+    alpha_us: Figure
+    gb_per_s: Positive
 
 
 @dataclass(frozen=True)
-class Level:
+class Level(Described):
     """One ring of the topology: `ranks` accelerators reach each other at it (0: any number).
 
     `gb_per_s` is what one accelerator can send, in 10^9 bytes a second; `efficiency` the share that collectives reach;
@@ -37,18 +39,11 @@ class Level:
     """
 
     name: str
-    ranks: int
-    gb_per_s: float
-    alpha_us: float
-    efficiency: float = 0.8
+    ranks: Size
+    gb_per_s: Positive
+    alpha_us: Figure
+    efficiency: Positive = 0.8
     measured: tuple[MeasuredCollective, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.ranks < 0 or self.gb_per_s <= 0 or self.alpha_us < 0 or self.efficiency <= 0:
-            raise PlanError(
-                f"level {self.name}: {self.ranks} ranks, {self.gb_per_s} GB/s, {self.alpha_us} us, efficiency {self.efficiency}: "
-                "bandwidth and efficiency must be above 0, the others not below"
-            )
 
     @property
     def bytes_per_s(self) -> float:
@@ -64,7 +59,7 @@ class Level:
 
 
 @dataclass(frozen=True)
-class Efficiency:
+class Efficiency(Described):
     """How much of the peak is reached, one set per machine and none per row.
 
     A product of (M, K) and (K, N) runs at `matmul` / (1 + `half_size` (1/M + 1/N + 1/K)) of the peak, element-wise work at
@@ -72,21 +67,17 @@ class Efficiency:
     (backward only), data-parallel and pipeline traffic hidden behind computation.
     """
 
-    matmul: float
-    half_size: float
-    memory: float
-    attention: float
-    tp_overlap: float
-    dp_overlap: float
-    pp_overlap: float
-
-    def __post_init__(self) -> None:
-        if min(self.matmul, self.memory, self.attention) <= 0 or self.half_size < 0:
-            raise PlanError("efficiencies of matmul, memory and attention must be above 0, half_size not below")
+    matmul: Positive
+    half_size: Figure
+    memory: Positive
+    attention: Positive
+    tp_overlap: Share
+    dp_overlap: Share
+    pp_overlap: Share
 
 
 @dataclass(frozen=True)
-class Kernels:
+class Kernels(Described):
     """What the platform's own transformer takes beside its matrix products, measured on a rank while all others work.
 
     `*_us` a layer, end or step, whatever its size; `*_ns` one element: an element-wise value, an attention score of 64
@@ -94,31 +85,27 @@ class Kernels:
     `split`: a backward in two parts over a whole one.
     """
 
-    layer_forward_us: float
-    layer_backward_us: float
-    value_forward_ns: float
-    value_backward_ns: float
-    score_forward_ns: float
-    score_backward_ns: float
-    ring_forward_ns: float
-    ring_backward_ns: float
-    sparse_forward_us: float
-    sparse_backward_us: float
-    routed_forward_ns: float
-    routed_backward_ns: float
-    end_us: float
-    logit_ns: float
-    update_us: float
-    update_ns: float
-    split: float
-
-    def __post_init__(self) -> None:
-        if any(value < 0 for value in asdict(self).values()) or self.split <= 0:
-            raise PlanError("a kernel's time is below 0, or split is not above 0")
+    layer_forward_us: Figure
+    layer_backward_us: Figure
+    value_forward_ns: Figure
+    value_backward_ns: Figure
+    score_forward_ns: Figure
+    score_backward_ns: Figure
+    ring_forward_ns: Figure
+    ring_backward_ns: Figure
+    sparse_forward_us: Figure
+    sparse_backward_us: Figure
+    routed_forward_ns: Figure
+    routed_backward_ns: Figure
+    end_us: Figure
+    logit_ns: Figure
+    update_us: Figure
+    update_ns: Figure
+    split: Positive
 
 
 @dataclass(frozen=True)
-class Cluster:
+class Cluster(Described):
     """`gpus` accelerators of one kind. `tflops` by dtype, memory in GiB, bandwidth in 10^9 bytes a second.
 
     `cores` that the ranks of a node share, `threads` each; 0: every accelerator is its own. `kernels` of a calibrated one.
@@ -126,28 +113,35 @@ class Cluster:
 
     name: str
     gpus: int
-    tflops: dict[str, float]
-    memory_gib: float
-    memory_gb_per_s: float
-    levels: tuple[Level, ...]
+    tflops: dict[str, Positive]
+    memory_gib: Positive
+    memory_gb_per_s: Positive
+    levels: Annotated[tuple[Level, ...], Field(min_length=1)]
     efficiency: Efficiency
     sources: dict[str, str]
-    dollars_per_hour: float = 0.0
-    reserve_gib: float = 4.0
-    cores: int = 0
-    threads: int = 1
+    dollars_per_hour: Figure = 0.0
+    reserve_gib: Figure = 4.0
+    cores: Size = 0
+    threads: Annotated[int, Field(ge=1, le=10**6)] = 1
     kernels: Kernels | None = None
 
     def __post_init__(self) -> None:
-        if self.cores < 0 or self.threads < 1:
-            raise PlanError(f"cluster {self.name}: {self.cores} cores and {self.threads} threads a rank cannot be")
-        if self.gpus < 1:
-            raise PlanError(f"cluster {self.name} has {self.gpus} accelerators; at least 1 is needed")
-        if not any(dtype in self.tflops for dtype in ("bf16", "fp16", "fp32")) or min(self.tflops.values()) <= 0:
-            raise PlanError(f"cluster {self.name}: tflops is {self.tflops}; bf16, fp16 or fp32 above 0 is needed")
-        if min(self.memory_gib, self.memory_gb_per_s) <= 0:
+        if not 1 <= self.gpus <= MOST_ACCELERATORS:
             raise PlanError(
-                f"cluster {self.name}: memory of {self.memory_gib} GiB at {self.memory_gb_per_s} GB/s cannot be"
+                f"cluster {self.name} has {self.gpus} accelerators; 1 to {MOST_ACCELERATORS:,} can be planned on"
+            )
+        if not any(dtype in self.tflops for dtype in ("bf16", "fp16", "fp32")):
+            raise PlanError(
+                f"cluster {self.name}: tflops of {', '.join(self.tflops) or 'no type'}; bf16, fp16 or fp32 is needed"
+            )
+        if self.reserve_gib >= self.memory_gib:
+            raise PlanError(
+                f"cluster {self.name}: a reserve of {self.reserve_gib} GiB leaves nothing of a memory of {self.memory_gib} GiB"
+            )
+        if any(not inner.ranks or 0 < outer.ranks <= inner.ranks for inner, outer in pairwise(self.levels)):
+            joined = ", ".join(f"{level.name} {level.ranks or 'any number'}" for level in self.levels)
+            raise PlanError(
+                f"cluster {self.name}: levels join {joined} accelerators; each must join more than the one before"
             )
         if self.levels[-1].ranks and self.gpus > self.levels[-1].ranks:
             raise PlanError(
@@ -187,32 +181,13 @@ def cluster_from(values: dict[str, Any], gpus: int | None, where: str) -> Cluste
     base = values.pop("machine", None)
     if base is not None:
         table = _table()
-        if base not in table:
+        if not isinstance(base, str) or base not in table:
             raise PlanError(f"{where}: no machine {base!r}; known: {', '.join(table)}")
         values = {**table[base], **values}
-    if not all(isinstance(level, dict) for level in values.get("levels", ())) or not isinstance(
-        values.get("efficiency", {}), dict
-    ):
-        raise PlanError(f"{where}: levels is a list of objects, efficiency an object")
-    if values.get("kernels") is not None:
-        if not isinstance(values["kernels"], dict):
-            raise PlanError(f"{where}: kernels is not an object")
-        values["kernels"] = build(Kernels, values["kernels"], f"{where}, kernels")
-    levels = tuple(_level(level, f"{where}, levels") for level in values.get("levels", ()))
-    if not levels:
-        raise PlanError(f"{where}: a cluster needs at least one level")
-    values["levels"] = levels
-    values["efficiency"] = build(Efficiency, values.get("efficiency", {}), f"{where}, efficiency")
-    values["gpus"] = values.get("gpus", levels[0].ranks or 1) if gpus is None else gpus
-    return build(Cluster, {"name": where, "sources": {}, **values}, where)
-
-
-def _level(values: dict[str, Any], where: str) -> Level:
-    timed = values.get("measured", ())
-    if not isinstance(timed, list | tuple) or not all(isinstance(one, dict) for one in timed):
-        raise PlanError(f"{where}: measured is not a list of objects")
-    measured = tuple(build(MeasuredCollective, one, f"{where}, measured") for one in timed)
-    return build(Level, {**values, "measured": measured}, where)
+    if gpus is not None:
+        values["gpus"] = gpus
+    cluster: Cluster = build(Cluster, {"name": where, "sources": {}, "gpus": 1, **values}, where)
+    return cluster if "gpus" in values else replace(cluster, gpus=cluster.levels[0].ranks or 1)
 
 
 def _table() -> dict[str, dict[str, Any]]:

@@ -7,24 +7,30 @@ V = vocabulary, f = feed-forward width, all in elements; one sample is one seque
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
+
+from distributed.planner.described import Described, Figure, Size
 from distributed.planner.errors import PlanError
+
+# A search looks at every split of the layers between the two ends: more than this many would not come to an end.
+Layers = Annotated[int, Field(ge=0, le=10_000)]
 
 
 @dataclass(frozen=True)
-class Experts:
+class Experts(Described):
     """Mixture of experts in every `every`-th layer: `top_k` of `count` per token, each of width `ffn`, beside `shared_ffn`.
 
     `capacity_factor` 0 drops no token; above 0 each expert takes at most factor x tokens x top_k / count.
     """
 
-    count: int
-    top_k: int
-    ffn: int
-    shared_ffn: int = 0
-    every: int = 1
-    capacity_factor: float = 0.0
+    count: Size
+    top_k: Size
+    ffn: Size
+    shared_ffn: Size = 0
+    every: Size = 1
+    capacity_factor: Figure = 0.0
 
     def __post_init__(self) -> None:
         if min(self.count, self.top_k, self.ffn, self.every) < 1 or self.top_k > self.count or self.shared_ffn < 0:
@@ -34,13 +40,13 @@ class Experts:
 
 
 @dataclass(frozen=True)
-class Table:
+class Table(Described):
     """One embedding table, looked up `lookups` times per sample; its rows are spread over all data ranks."""
 
     name: str
-    rows: int
-    dim: int
-    lookups: int = 1
+    rows: Size
+    dim: Size
+    lookups: Size = 1
 
     def __post_init__(self) -> None:
         if min(self.rows, self.dim, self.lookups) < 1:
@@ -50,16 +56,16 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Mlp:
+class Mlp(Described):
     """`copies` of a chain of linear layers (an MMoE's experts, gates or towers), on every data rank, `rows` times a sample
 
     (once a candidate, where a sample has several).
     """
 
     name: str
-    widths: tuple[int, ...]
-    copies: int = 1
-    rows: int = 1
+    widths: tuple[Size, ...]
+    copies: Size = 1
+    rows: Size = 1
 
     def __post_init__(self) -> None:
         if len(self.widths) < 2 or min(self.widths) < 0 or min(self.copies, self.rows) < 1:
@@ -79,7 +85,7 @@ class Mlp:
 
 
 @dataclass(frozen=True)
-class Model:
+class Model(Described):
     """Sizes of one model. `kv_heads` 0 means as many as `heads`, `ffn` 0 means 4 h, `head_dim` 0 means h / heads.
 
     `platform`: it runs as `distributed.models` has it, without fused kernels, and is timed and weighed so; else as
@@ -87,14 +93,14 @@ class Model:
     """
 
     name: str
-    layers: int = 0
-    hidden: int = 0
-    heads: int = 0
-    sequence: int = 1
-    vocab: int = 0
-    kv_heads: int = 0
-    head_dim: int = 0
-    ffn: int = 0
+    layers: Layers = 0
+    hidden: Size = 0
+    heads: Size = 0
+    sequence: Size = 1
+    vocab: Size = 0
+    kv_heads: Size = 0
+    head_dim: Size = 0
+    ffn: Size = 0
     gated: bool = False
     biases: bool = False
     tied: bool = False

@@ -2,6 +2,7 @@
 
 import dataclasses
 import heapq
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -27,17 +28,27 @@ class Limits:
     dollars_per_step: float = 0.0
 
 
-def limits_from(cluster: Cluster, schedules: str = "", most_dollars: float = 0.0) -> Limits:
+def limits_from(cluster: Cluster, schedules: str | None = None, most_dollars: float | None = None) -> Limits:
     """Limits from texts; `PlanError` on an unknown schedule, or a limit in dollars where accelerators have no price."""
-    names = tuple(filter(None, (name.strip() for name in schedules.split(","))))
-    unknown = [name for name in names if name not in SCHEDULES]
-    if unknown:
-        raise PlanError(f"no schedule {unknown[0]!r}; known: {', '.join(SCHEDULES)}")
-    if most_dollars and not cluster.dollars_per_hour:
+    names = Limits.schedules if schedules is None else schedules_from(schedules)
+    if most_dollars is None:
+        return Limits(schedules=names)
+    if not 0 < most_dollars < math.inf:
+        raise PlanError(f"a limit of {most_dollars:g} dollars a step leaves nothing; a finite number above 0 is needed")
+    if not cluster.dollars_per_hour:
         raise PlanError(
             f"{cluster.name} has no dollars_per_hour, so that a limit of {most_dollars:g} dollars says nothing"
         )
-    return Limits(schedules=names or Limits.schedules, dollars_per_step=most_dollars)
+    return Limits(schedules=names, dollars_per_step=most_dollars)
+
+
+def schedules_from(text: str) -> tuple[str, ...]:
+    """Schedules of a comma-separated text; `PlanError` on one that is not known, or on none at all."""
+    names = tuple(filter(None, (name.strip() for name in text.split(","))))
+    unknown = [name for name in names if name not in SCHEDULES]
+    if unknown or not names:
+        raise PlanError(f"no schedule {(unknown or [text])[0]!r}; known: {', '.join(SCHEDULES)}")
+    return names
 
 
 @dataclass

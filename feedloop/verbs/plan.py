@@ -1,17 +1,28 @@
 """The verb that answers which parallel layout a model should have on a cluster: plan."""
 
+import os
 import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from contracts.errors import BadInput
-from contracts.files import canonical_json, read_json, write_atomically
+from contracts.files import canonical_json, write_atomically, write_together
 from contracts.progress import say, stage
 from contracts.workspace import Workspace
 from feedloop.console import verb
+
+# What only a search, a plan of training, or a calibration reads: elsewhere it would be ignored without a word.
+SEARCHES = ("schedules", "most_dollars")
+TRAINS = ("global_batch", "layout", "why_not", *SEARCHES, "html", "trace")
+CALIBRATES = {
+    "machine_file": "says where --calibrate keeps what it measures; to use a file name it as --cluster",
+    "ranks": "says how many ranks --calibrate starts, and it is not asked for",
+}
+IGNORED = {"requests": (*TRAINS, "sequence", "diagnose"), "diagnose": TRAINS, "layout": SEARCHES}
 
 
 @click.command("plan")
@@ -24,78 +35,117 @@ from feedloop.console import verb
               help="Where --calibrate keeps the machine; by default WORKSPACE/machines/HOSTNAME.json.")  # fmt: skip
 @click.option("--ranks", type=int, default=4, show_default=True, help="Most ranks that --calibrate starts.")
 @click.option("--gpus", type=int, default=None, help="Accelerators; one node by default.")
-@click.option("--global-batch", type=int, default=None,
+@click.option("--global-batch", type=click.IntRange(1, 10**12), default=None,
               help="Samples a step; by default four million tokens, or 1,024 samples an accelerator without layers.")  # fmt: skip
-@click.option("--sequence", type=int, default=None, help="Another sequence length than the model's.")
-@click.option("--layout", default="", help="This layout instead of a search, such as tp=8,pp=16,dp=128,zero=1.")
 @click.option(
-    "--why-not", "why_not", default="", help="Compare this layout with the answer and say why it is not the answer."
+    "--sequence", type=click.IntRange(1, 10**12), default=None, help="Another sequence length than the model's."
+)
+@click.option("--layout", default=None, help="This layout instead of a search, such as tp=8,pp=16,dp=128,zero=1.")
+@click.option(
+    "--why-not", "why_not", default=None, help="Compare this layout with the answer and say why it is not the answer."
 )
 @click.option(
     "--schedules",
-    default="",
+    default=None,
     help="Pipeline schedules to choose from, comma separated; 1f1b, interleaved, zb-h1 and zb-v by default.",
 )
-@click.option("--most-dollars", type=float, default=0.0,
+@click.option("--most-dollars", type=float, default=None,
               help="Most that a step may cost; the cluster's file says dollars_per_hour of an accelerator.")  # fmt: skip
 @click.option("--html", type=click.Path(path_type=Path, dir_okay=False), default=None, help="Also write the page here.")
 @click.option("--trace", type=click.Path(path_type=Path, dir_okay=False), default=None,
               help="Also write the simulated pipeline here, for chrome://tracing.")  # fmt: skip
 @click.option(
-    "--requests", default="", help="Plan serving instead: tokens in, tokens out and requests a second, as 2048:256@8."
+    "--requests", default=None, help="Plan serving instead: tokens in, tokens out and requests a second, as 2048:256@8."
 )
 @click.option("--diagnose", type=click.Path(path_type=Path), default=None,
               help="Say what a run's step log (.jsonl) or torch profiler trace (.json) shows, instead of planning.")  # fmt: skip
 @verb
 def plan_verb(workspace: Workspace, model: str | None, cluster: str | None, calibrate: bool, machine_file: Path | None,
               ranks: int, gpus: int | None, global_batch: int | None,
-              sequence: int | None, layout: str, why_not: str, schedules: str, most_dollars: float, html: Path | None,
-              trace: Path | None, requests: str, diagnose: Path | None) -> dict[str, Any]:  # fmt: skip
+              sequence: int | None, layout: str | None, why_not: str | None, schedules: str | None,
+              most_dollars: float | None, html: Path | None, trace: Path | None, requests: str | None,
+              diagnose: Path | None) -> dict[str, Any]:  # fmt: skip
     """Says which layout fits and is fastest, how much memory it takes, what it sends, and where its time goes.
 
     Only --calibrate starts and measures anything; else figures come from the machine's constants and their sources.
     """
-    from distributed.planner import PlanError, load_cluster, load_model
+    from distributed.planner import PlanError, load_cluster, load_model, parse_layout
     from distributed.planner.answer import Question, answer, default_batch
+    from distributed.planner.machines import MOST_ACCELERATORS
     from distributed.planner.page import page, trace_json
-    from distributed.planner.search import limits_from
+    from distributed.planner.search import limits_from, schedules_from
 
-    if gpus is not None and gpus < 1:
-        raise BadInput(f"--gpus is {gpus}; at least 1 is needed")
+    if gpus is not None and not 1 <= gpus <= MOST_ACCELERATORS:
+        raise BadInput(f"--gpus is {gpus}; 1 to {MOST_ACCELERATORS:,} can be planned on")
+    _refuse_ignored(calibrate, model)
+    _refuse_shared({"--model": model, "--cluster": cluster, "--diagnose": diagnose, "--machine-file": machine_file,
+                    "--html": html, "--trace": trace})  # fmt: skip
     folder = workspace.root / "machines"
-    if machine_file is not None and not calibrate:
-        raise BadInput(
-            "--machine-file says where --calibrate keeps what it measures; to use a file name it as --cluster"
-        )
-    if calibrate:
-        if cluster is not None:
-            raise BadInput(f"--calibrate measures this machine; --cluster {cluster} names another, give one of them")
-        kept, path = _calibrated(machine_file, folder, ranks)
-        if model is None:
-            return kept
-        cluster = str(path)
-    if model is None or cluster is None:
+    if calibrate and cluster is not None:
+        raise BadInput(f"--calibrate measures this machine; --cluster {cluster} names another, give one of them")
+    if model is None and calibrate:
+        return _calibrated(machine_file, folder, ranks)[0]
+    if model is None or (cluster is None and not calibrate):
         raise BadInput("a plan needs --model and --cluster; --calibrate alone measures this machine")
     try:
-        asked, machines = load_model(model, sequence), load_cluster(cluster, gpus, folder)
-        if requests:
-            return _serving(asked, machines, requests)
-        if diagnose:
-            return _diagnosis(asked, machines, diagnose)
+        # All that needs no machine comes first: nobody waits for a calibration to be told of a wrong name.
+        asked = load_model(model, sequence)
+        traffic = None if requests is None else _traffic(requests)
+        lines = None if diagnose is None else _steps(diagnose)
+        for wish in (layout, why_not):
+            if wish is not None:
+                parse_layout(wish)
+        if schedules is not None:
+            schedules_from(schedules)
+        place = str(_calibrated(machine_file, folder, ranks)[1]) if cluster is None else cluster
+        machines = load_cluster(place, gpus, folder)
+        if traffic is not None:
+            return _serving(asked, machines, traffic)
+        if lines is not None:
+            return _diagnosis(asked, machines, lines)
         batch = default_batch(asked, machines.gpus) if global_batch is None else global_batch
-        found = answer(
-            Question(asked, machines, batch, layout, why_not, limits_from(machines, schedules, most_dollars))
-        )
+        limits = limits_from(machines, schedules, most_dollars)
+        found = answer(Question(asked, machines, batch, layout or "", why_not or "", limits))
     except PlanError as error:
         raise BadInput(str(error)) from None
-    if html:
-        write_atomically(html, page(found).encode())
-    if trace:
-        write_atomically(trace, trace_json(found).encode())
+    pages = {html: page, trace: trace_json}
+    write_together({path: text(found).encode() for path, text in pages.items() if path is not None})
     if click.get_current_context().params["as_json"]:
         return found.report
     _print(found.report)
     return {}
+
+
+def _refuse_ignored(calibrate: bool, model: str | None) -> None:
+    """`BadInput` for an option that the question asked has no use for, and for one that says nothing."""
+    context = click.get_current_context()
+    given = [name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    said = {name: f"--{name.replace('_', '-')}" for name in given}
+    for name in given:
+        value = context.params[name]
+        if isinstance(value, str) and not value.strip():
+            raise BadInput(f"{said[name]} is empty")
+        for other in given:
+            if other in IGNORED.get(name, ()):
+                raise BadInput(f"{said[other]} says nothing beside {said[name]}, which answers without it")
+        if name in CALIBRATES and not calibrate:
+            raise BadInput(f"{said[name]} {CALIBRATES[name]}")
+        if calibrate and name == "most_dollars":
+            raise BadInput("--most-dollars says nothing beside --calibrate: a measured machine has no dollars_per_hour")
+        if calibrate and model is None and name in (*TRAINS, "requests", "diagnose", "gpus", "sequence"):
+            raise BadInput(f"{said[name]} is of a plan, which needs --model; --calibrate alone measures this machine")
+
+
+def _refuse_shared(named: dict[str, str | Path | None]) -> None:
+    """`BadInput` where two options name one file, of which one would be written over the other."""
+    first: dict[str, str] = {}
+    for option, value in named.items():
+        if value is None or (option in ("--model", "--cluster") and not str(value).endswith((".json", ".toml"))):
+            continue
+        place = os.path.realpath(value)
+        if place in first and option in ("--html", "--trace", "--machine-file"):
+            raise BadInput(f"{first[place]} and {option} both name {value}; one would be written over the other")
+        first[place] = option
 
 
 def _calibrated(file: Path | None, folder: Path, ranks: int) -> tuple[dict[str, Any], Path]:
@@ -108,6 +158,9 @@ def _calibrated(file: Path | None, folder: Path, ranks: int) -> tuple[dict[str, 
     path = file or folder / f"{name}.json"
     if path.suffix != ".json":
         raise BadInput(f"--machine-file is {path}; a name that ends in .json is needed")
+    if ranks >= 2:
+        # A folder that cannot be made is said before a minute of measuring, not after it.
+        path.parent.mkdir(parents=True, exist_ok=True)
     with stage(f"calibrating {name}"):
         try:
             found = calibrate(name, ranks, report=lambda line: say(f"  {line}"))
@@ -117,21 +170,32 @@ def _calibrated(file: Path | None, folder: Path, ranks: int) -> tuple[dict[str, 
     return {**found, "file": str(path)}, path
 
 
-def _serving(model: Any, cluster: Any, text: str) -> dict[str, Any]:
-    from distributed.planner.serving import Traffic, advise, serving_plans
+def _traffic(text: str) -> Any:
+    from distributed.planner.serving import Traffic
 
-    shape = re.fullmatch(r"(\d+):(\d+)(?:@(\d+(?:\.\d+)?))?", text)
+    shape = re.fullmatch(r"(\d{1,9}):(\d{1,9})(?:@(\d{1,9}(?:\.\d{1,9})?))?", text)
     if not shape:
-        raise BadInput(f"--requests is {text!r}, not TOKENS_IN:TOKENS_OUT or TOKENS_IN:TOKENS_OUT@REQUESTS_A_SECOND")
-    traffic = Traffic(int(shape[1]), int(shape[2]), float(shape[3] or 0))
+        raise BadInput(f"--requests is {text!r}, not TOKENS_IN:TOKENS_OUT or TOKENS_IN:TOKENS_OUT@REQUESTS_A_SECOND "
+                       "in numbers of at most nine digits")  # fmt: skip
+    return Traffic(int(shape[1]), int(shape[2]), float(shape[3] or 0))
+
+
+def _serving(model: Any, cluster: Any, traffic: Any) -> dict[str, Any]:
+    from distributed.planner.serving import advise, serving_plans
+
     best = advise(serving_plans(model, cluster, traffic), traffic)
     return {f"for {goal}": {"replicas": str(plan), **asdict(plan)} for goal, plan in best.items()}
 
 
-def _diagnosis(model: Any, cluster: Any, path: Path) -> dict[str, Any]:
-    from distributed.planner.diagnosis import diagnose, from_trace, read_step_log
+def _steps(path: Path) -> list[dict[str, Any]]:
+    from distributed.planner.diagnosis import read_step_log, read_trace
 
-    lines = from_trace(read_json(path)) if path.suffix == ".json" else read_step_log(path)
+    return read_trace(path) if path.suffix == ".json" else read_step_log(path)
+
+
+def _diagnosis(model: Any, cluster: Any, lines: list[dict[str, Any]]) -> dict[str, Any]:
+    from distributed.planner.diagnosis import diagnose
+
     return asdict(diagnose(lines, model, cluster))
 
 

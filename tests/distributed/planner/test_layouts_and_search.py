@@ -192,7 +192,7 @@ def test_a_layout_reads_back_as_it_prints():
 def test_a_limit_in_dollars_shuts_out_dear_layouts_and_needs_a_price():
     cluster = load_cluster("h100", 64)
     with pytest.raises(PlanError, match="h100 has no dollars_per_hour"):
-        limits_from(cluster, "", 1.0)
+        limits_from(cluster, None, 1.0)
     priced = dataclasses.replace(cluster, dollars_per_hour=2.0)
     estimator = Estimator(LLAMA_70B, priced, 256)
     free, dear = search(estimator), search(estimator, limits_from(priced, "1f1b", 1.25))

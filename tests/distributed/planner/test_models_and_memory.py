@@ -112,7 +112,7 @@ def test_every_figure_of_a_shipped_machine_has_a_source():
 def test_descriptions_with_a_wrong_key_or_type_get_a_sentence():
     with pytest.raises(PlanError, match="unknown head; known:"):
         model_from({"name": "x", "layers": 2, "head": 3}, "x.json")
-    with pytest.raises(PlanError, match="layers is 'two', which is not of type int"):
+    with pytest.raises(PlanError, match='layers is "two"; it should be a valid integer'):
         model_from({"name": "x", "layers": "two"}, "x.json")
     with pytest.raises(PlanError, match="hidden 100 is not a multiple of 3 heads"):
         model_from({"name": "x", "layers": 2, "hidden": 100, "heads": 3, "sequence": 8}, "x.json")

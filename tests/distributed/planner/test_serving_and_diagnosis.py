@@ -99,7 +99,7 @@ def test_a_trace_of_the_profiler_on_a_cpu_is_read(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
-    [("", "holds no step"), ("x\n", "line 1 is not JSON"), ('{"step": 1}\n', "no positive number")],
+    [("", "holds no step"), ("x\n", "line 1: not JSON"), ('{"step": 1}\n', "line 1: seconds is missing")],
 )
 def test_a_log_that_is_none_is_refused_with_its_line(tmp_path, text, sentence):
     (tmp_path / "log.jsonl").write_text(text)

@@ -32,10 +32,14 @@ def test_people_get_the_table_the_groups_and_the_reasons():
 
 @pytest.mark.parametrize(
     ("more", "sentence"),
-    [(["--layout", "tp=4,pp=4,dp=5"], "= 80 ranks, but there are 64 accelerators"), (["--gpus", "0"], "--gpus is 0"),
-     (["--model", "gpt-9"], "no model 'gpt-9'; known:"), (["--global-batch", "0"], "global batch of 0"),
-     (["--cluster", "/nowhere/c.json"], "cannot be read")],
-)  # fmt: skip
+    [
+        (["--layout", "tp=4,pp=4,dp=5"], "= 80 ranks, but there are 64 accelerators"),
+        (["--gpus", "0"], "--gpus is 0"),
+        (["--model", "gpt-9"], "no model 'gpt-9'; known:"),
+        (["--global-batch", "0"], "0 is not in the range"),
+        (["--cluster", "/nowhere/c.json"], "cannot be read"),
+    ],
+)
 def test_bad_input_is_one_sentence_and_exit_2(more, sentence, tmp_path):
     page = tmp_path / "plan.html"
     done = run(*more, "--html", str(page))
@@ -57,11 +61,19 @@ def test_a_model_and_a_cluster_from_files_are_planned(tmp_path):
 
 @pytest.mark.parametrize(
     ("values", "sentence"),
-    [([1], "holds no object"), ({"layers": 2}, "must be at least 1"), ({"mlps": [{"name": "a", "widths": [4]}]}, "two widths are needed"),
-     ({"tables": [{"name": "a", "rows": 0, "dim": 4}]}, "rows 0"), ({"tables": "x"}, "not a list of objects"),
-     ({"layers": True, "hidden": 64, "heads": 4, "sequence": 8}, "layers is True, which is not of type int"),
-     ({"layers": 2, "hidden": 64, "heads": 4, "sequence": 8, "experts": {"count": 4, "top_k": 8, "ffn": 8}}, "8 of 4 experts")],
-)  # fmt: skip
+    [
+        ([1], "holds no object"),
+        ({"layers": 2}, "must be at least 1"),
+        ({"mlps": [{"name": "a", "widths": [4]}]}, "two widths are needed"),
+        ({"tables": [{"name": "a", "rows": 0, "dim": 4}]}, "rows 0"),
+        ({"tables": "x"}, 'tables is "x"; it should be a valid array'),
+        ({"layers": True, "hidden": 64, "heads": 4, "sequence": 8}, "layers is true; it should be a valid integer"),
+        (
+            {"layers": 2, "hidden": 64, "heads": 4, "sequence": 8, "experts": {"count": 4, "top_k": 8, "ffn": 8}},
+            "8 of 4 experts",
+        ),
+    ],
+)
 def test_a_model_that_cannot_be_is_refused_with_its_sizes(values, sentence, tmp_path):
     (tmp_path / "m.json").write_text(json.dumps(values))
     done = CliRunner().invoke(main, ["plan", "--model", str(tmp_path / "m.json"), "--cluster", "h100"])
@@ -70,10 +82,19 @@ def test_a_model_that_cannot_be_is_refused_with_its_sizes(values, sentence, tmp_
 
 @pytest.mark.parametrize(
     ("values", "sentence"),
-    [({}, "at least one level"), ({"machine": "h100", "gpus": 0}, "has 0 accelerators"), ({"machine": "h100", "tflops": {}}, "is needed"),
-     ({"machine": "h100", "memory_gb_per_s": 0.0}, "cannot be"), ({"machine": "h100", "efficiency": {}}, "missing"),
-     ({"machine": "h100", "levels": [{"name": "x", "ranks": 4, "gb_per_s": 0.0, "alpha_us": 1.0}]}, "bandwidth and efficiency")],
-)  # fmt: skip
+    [
+        ({}, "tflops is missing"),
+        ({"machine": "h100", "levels": []}, "levels is []"),
+        ({"machine": "h100", "gpus": 0}, "has 0 accelerators"),
+        ({"machine": "h100", "tflops": {}}, "is needed"),
+        ({"machine": "h100", "memory_gb_per_s": 0.0}, "memory_gb_per_s is 0.0; it should be greater"),
+        ({"machine": "h100", "efficiency": {}}, "missing"),
+        (
+            {"machine": "h100", "levels": [{"name": "x", "ranks": 4, "gb_per_s": 0.0, "alpha_us": 1.0}]},
+            "levels.0.gb_per_s is 0.0",
+        ),
+    ],
+)
 def test_a_cluster_that_cannot_be_is_refused_with_its_figures(values, sentence, tmp_path):
     (tmp_path / "c.json").write_text(json.dumps(values))
     done = CliRunner().invoke(main, ["plan", "--model", "llama3-8b", "--cluster", str(tmp_path / "c.json")])
