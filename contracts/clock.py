@@ -4,6 +4,8 @@ from datetime import UTC, date, datetime
 
 import numpy as np
 
+from contracts.errors import BadInput
+
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
@@ -23,9 +25,16 @@ def now() -> int:
     return micros(datetime.now(UTC))
 
 
+EARLIEST, LATEST = (micros(moment.replace(tzinfo=UTC)) for moment in (datetime.min, datetime.max))
+"""The first and the last moment that a calendar of the years 1 to 9999 has, UTC microseconds."""
+
+
 def to_datetime(at: int) -> datetime:
-    """The aware UTC datetime of `at` (UTC microseconds)."""
-    return datetime.fromtimestamp(at // SECOND, UTC).replace(microsecond=at % SECOND)
+    """The aware UTC datetime of `at` (UTC microseconds); `BadInput` for one outside the years 1 to 9999."""
+    try:
+        return datetime.fromtimestamp(at // SECOND, UTC).replace(microsecond=at % SECOND)
+    except (ValueError, OverflowError, OSError):
+        raise BadInput(f"moment {at} (microseconds since 1970) lies outside the years 1 to 9999") from None
 
 
 def day_of(at: int) -> date:

@@ -6,6 +6,7 @@ from contracts.artifacts import ArtifactStore
 from contracts.dataset import Dataset
 from contracts.errors import BadInput
 from contracts.lake import Lake
+from contracts.swap import settle
 
 
 class Workspace:
@@ -42,7 +43,8 @@ class Workspace:
         return self.root / "lake" / "dataset.json"
 
     def dataset(self) -> Dataset:
-        """The description of the log; `BadInput` when there is no log yet."""
+        """The description of the log; `BadInput` when there is no log yet. Finishes a swap of logs that was cut off."""
+        settle(self.root)
         return Dataset.load(self.dataset_path)
 
     @property

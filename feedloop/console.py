@@ -14,15 +14,19 @@ from typing import Any, NoReturn
 import click
 
 from contracts.errors import BadInput
+from contracts.swap import LOCK, finish_swap
 from contracts.workspace import Workspace
 
 
 @contextlib.contextmanager
 def exclusive(workspace: Workspace) -> Iterator[None]:
-    """Keeps a second writer out of the workspace; the lock goes with the process, also when it is killed."""
+    """Keeps a second writer out of the workspace; the lock goes with the process, also when it is killed.
+
+    A swap of logs that a killed one left is finished first.
+    """
     try:
         workspace.root.mkdir(parents=True, exist_ok=True)
-        file = (workspace.root / ".lock").open("w")
+        file = (workspace.root / LOCK).open("w")
     except OSError as error:
         raise BadInput(f"workspace {workspace.root} cannot be written: {error.strerror}") from None
     with file:
@@ -32,6 +36,7 @@ def exclusive(workspace: Workspace) -> Iterator[None]:
             raise BadInput(
                 f"another feedloop run is at work in {workspace.root}; wait for it or name another --workspace"
             ) from None
+        finish_swap(workspace.root)
         yield
 
 

@@ -3,28 +3,21 @@
 import shutil
 from collections.abc import Callable
 
+from contracts.swap import swap_in
 from contracts.workspace import Workspace
-
-_PARTS = ("lake", "truth")
 
 
 def bring_log(workspace: Workspace, write: Callable[[Workspace], dict]) -> dict:
     """The report of `write(staging workspace)`, whose log takes the place of the present one.
 
-    When `write` fails or is killed, the log that was there is untouched.
+    When `write` or the swap fails, or is killed, the log that was there is untouched; a swap that is killed is finished
+    by the next command in this workspace.
     """
     staging = Workspace(workspace.root / ".incoming")
     shutil.rmtree(staging.root, ignore_errors=True)
     try:
         report = write(staging)
-        for part in _PARTS:
-            old = workspace.root / f".old-{part}"
-            shutil.rmtree(old, ignore_errors=True)
-            if (workspace.root / part).exists():
-                (workspace.root / part).rename(old)
-            if (staging.root / part).exists():
-                (staging.root / part).rename(workspace.root / part)
-            shutil.rmtree(old, ignore_errors=True)
+        swap_in(workspace.root, staging.root)
     finally:
         shutil.rmtree(staging.root, ignore_errors=True)
     return report

@@ -6,24 +6,32 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+import psutil
+from pydantic import Field, field_validator
+from pydantic_settings import SettingsConfigDict
 
+from contracts.errors import BadInput
 from contracts.machine import java
+from contracts.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
+LEAST_MEMORY_MB = 512
+"""Spark itself asks for a heap of 450 MB."""
 
 
-class SparkSettings(BaseSettings):
+class SparkSettings(Settings):
     """How Spark runs; every field can be set by its environment variable."""
 
     model_config = SettingsConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 
-    master: str = Field("local[2]", alias="SPARK_MASTER", description="SPARK_MASTER: where the work runs")
+    master: str = Field(
+        "local[2]", alias="SPARK_MASTER", description="SPARK_MASTER: where the work runs",
+        pattern=r"^(local(\[([1-9]\d{0,3}|\*)(, ?\d+)?\])?|local-cluster\[.+\]|spark://\S+|k8s://\S+|yarn)$",
+    )  # fmt: skip
     driver_memory: str = Field(
         "2g", alias="FEEDLOOP_SPARK_MEMORY", pattern=r"^\d+[mg]$",
         description="FEEDLOOP_SPARK_MEMORY: heap of the driver, which in local mode does all the work, as 2g or 900m",
@@ -35,12 +43,23 @@ class SparkSettings(BaseSettings):
         "not deeply, which halves the processor time of jobs of minutes; clear it for jobs of hours",
     )
     shuffle_partitions: int = Field(
-        4, alias="FEEDLOOP_SPARK_PARTITIONS", ge=1, description="FEEDLOOP_SPARK_PARTITIONS: parts of each shuffle"
-    )
+        4, alias="FEEDLOOP_SPARK_PARTITIONS", ge=1, le=100_000,
+        description="FEEDLOOP_SPARK_PARTITIONS: parts of each shuffle",
+    )  # fmt: skip
+
+    @field_validator("driver_memory")
+    @classmethod
+    def _bootable(cls, memory: str) -> str:
+        megabytes = int(memory[:-1]) * (1024 if memory.endswith("g") else 1)
+        most = psutil.virtual_memory().total >> 20
+        if not LEAST_MEMORY_MB <= megabytes <= most:
+            raise ValueError(f"Spark boots on {LEAST_MEMORY_MB}m at least, and this machine has {most}m")
+        return memory
 
 
 def session(app: str = "feedloop", settings: SparkSettings | None = None) -> "SparkSession":
-    """The running session, or a new one. `BadInput` when the machine has no Java that Spark boots on.
+    """The running session, or a new one. `BadInput` when the machine has no Java that Spark boots on, or
+    Spark does not start with these settings.
 
     Starting takes some 15 seconds: make one per process and pass it on.
     """
@@ -49,6 +68,8 @@ def session(app: str = "feedloop", settings: SparkSettings | None = None) -> "Sp
     # Without these the Python workers may be another interpreter than this one.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     options = {
@@ -76,7 +97,11 @@ def session(app: str = "feedloop", settings: SparkSettings | None = None) -> "Sp
     builder = SparkSession.builder.master(settings.master).appName(app)
     for name, value in options.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    try:
+        return builder.getOrCreate()
+    except (PySparkException, Py4JError) as error:
+        given = ", ".join(f"{name}={value}" for name, value in settings.model_dump(by_alias=True).items())
+        raise BadInput(f"Spark does not start with {given}: {str(error).partition(chr(10))[0]}") from error
 
 
 def stop() -> None:

@@ -1,27 +1,29 @@
 """The settings of the two rankers; each can be set in the environment."""
 
 from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
+
+from contracts.settings import Settings
 
 
-class PrerankSettings(BaseSettings):
+class PrerankSettings(Settings):
     """Pre-ranker; environment prefix FEEDLOOP_PRERANK_."""
 
     model_config = SettingsConfigDict(env_prefix="FEEDLOOP_PRERANK_", frozen=True, extra="forbid")
 
     trees: int = Field(150, ge=1, description="most boosting rounds")
-    leaves: int = Field(15, ge=2, description="most leaves per tree")
+    leaves: int = Field(15, ge=2, le=131_072, description="most leaves per tree")
     learning_rate: float = Field(0.05, gt=0)
     rows_per_leaf: int = Field(300, ge=1, description="fewest rows in a leaf")
     feature_share: float = Field(0.5, gt=0, le=1, description="share of the features that each tree may use")
     row_share: float = Field(0.7, gt=0, le=1, description="share of the rows that each tree is grown on")
     l2: float = Field(20.0, ge=0, description="penalty on leaf values")
     patience: int = Field(30, ge=1, description="rounds without a better validation NDCG before the end")
-    threads: int = Field(1, ge=1, description="CPU threads; waiting threads cost most on a busy machine")
-    seed: int = 7
+    threads: int = Field(1, ge=1, le=1024, description="CPU threads; waiting threads cost most on a busy machine")
+    seed: int = Field(7, ge=0)
 
 
-class SequenceSettings(BaseSettings):
+class SequenceSettings(Settings):
     """Behaviour-sequence ranker; environment prefix FEEDLOOP_SEQUENCE_."""
 
     model_config = SettingsConfigDict(env_prefix="FEEDLOOP_SEQUENCE_", frozen=True, extra="forbid")
@@ -60,12 +62,12 @@ class SequenceSettings(BaseSettings):
     patience: int = Field(2, ge=1, description="epochs without a better validation figure before the end")
     precision: str = Field("float64", pattern="^float(32|64)$", description="float64: equal under any layout")
     exposure_clip: float | None = Field(None, gt=0, description="as that of the ranker")
-    threads: int = Field(1, ge=1, description="CPU threads of each rank")
+    threads: int = Field(1, ge=1, le=1024, description="CPU threads of each rank")
     collective_timeout_s: float = Field(60.0, gt=0, description="seconds after which a silent rank counts as lost")
-    seed: int = 7
+    seed: int = Field(7, ge=0)
 
 
-class RankerSettings(BaseSettings):
+class RankerSettings(Settings):
     """Ranker; environment prefix FEEDLOOP_RANKER_."""
 
     model_config = SettingsConfigDict(env_prefix="FEEDLOOP_RANKER_", frozen=True, extra="forbid")
@@ -89,6 +91,8 @@ class RankerSettings(BaseSettings):
     exposure_clip: float | None = Field(
         None, gt=0, description="weigh rows by 1/propensity, clipped at this multiple of the mean; unset: equal weights"
     )
-    threads: int = Field(1, ge=1, description="CPU threads of each rank; more ranks gain more than more threads")
+    threads: int = Field(
+        1, ge=1, le=1024, description="CPU threads of each rank; more ranks gain more than more threads"
+    )
     collective_timeout_s: float = Field(60.0, gt=0, description="seconds after which a silent rank counts as lost")
-    seed: int = 7
+    seed: int = Field(7, ge=0)

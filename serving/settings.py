@@ -1,10 +1,12 @@
 """Settings of serving; each can be set in the environment."""
 
 from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
+
+from contracts.settings import Settings
 
 
-class FeedSettings(BaseSettings):
+class FeedSettings(Settings):
     """The feed pipeline; environment prefix FEEDLOOP_FEED_."""
 
     model_config = SettingsConfigDict(env_prefix="FEEDLOOP_FEED_", frozen=True, extra="forbid")
@@ -36,7 +38,7 @@ class FeedSettings(BaseSettings):
     rank_deadline_ms: float = Field(300, gt=0, description="Milliseconds that each model has.")
 
 
-class PublishSettings(BaseSettings):
+class PublishSettings(Settings):
     """Publishing; environment prefix FEEDLOOP_PUBLISH_."""
 
     model_config = SettingsConfigDict(env_prefix="FEEDLOOP_PUBLISH_", frozen=True, extra="forbid")
@@ -47,12 +49,12 @@ class PublishSettings(BaseSettings):
     )
 
 
-class ApiSettings(BaseSettings):
+class ApiSettings(Settings):
     """The HTTP API; environment prefix FEEDLOOP_API_."""
 
     model_config = SettingsConfigDict(env_prefix="FEEDLOOP_API_", frozen=True, extra="forbid")
 
-    threads: int = Field(16, ge=1, description="Threads that stages with a deadline run in.")
+    threads: int = Field(16, ge=1, le=1024, description="Threads that stages with a deadline run in.")
     redis_timeout_s: float = Field(2.0, gt=0, description="Seconds after which a call of Redis counts as failed.")
     poll_s: float = Field(1.0, gt=0, description="Seconds between looks for a newly published version.")
     behind_s: float = Field(

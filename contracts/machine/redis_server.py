@@ -28,11 +28,12 @@ from urllib.parse import urlsplit
 
 import redis
 from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from contracts.errors import BadInput
+from contracts.settings import Settings
 
 _STATE = "server.json"
 _LOG = "server.log"
@@ -42,7 +43,7 @@ _ONCE = Retry(NoBackoff(), 0)  # the client's own default waits seconds for a se
 _outliving: list["subprocess.Popen[bytes] | None"] = []
 
 
-class RedisSettings(BaseSettings):
+class RedisSettings(Settings):
     """Which Redis to use, and how one that is started here behaves."""
 
     model_config = SettingsConfigDict(populate_by_name=True, extra="ignore")
@@ -54,7 +55,11 @@ class RedisSettings(BaseSettings):
         description="When a started server syncs its log to disk.",
     )
     maxmemory_bytes: int = Field(
-        0, validation_alias="FEEDLOOP_REDIS_MAXMEMORY_BYTES", ge=0, description="Memory limit in bytes; 0: none."
+        0,
+        validation_alias="FEEDLOOP_REDIS_MAXMEMORY_BYTES",
+        ge=0,
+        le=2**63 - 1,
+        description="Memory limit in bytes; 0: none.",
     )
     start_timeout_s: float = Field(
         60.0,

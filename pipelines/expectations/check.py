@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -14,6 +14,7 @@ from contracts.errors import BadInput
 from contracts.files import canonical_json, write_atomically
 from contracts.lake import Lake
 from contracts.progress import say, stage
+from contracts.settings import Settings
 from contracts.tables import TABLES, TableSpec
 from contracts.workspace import Workspace
 from pipelines.expectations.declared import EXPECTATIONS, Reference
@@ -23,7 +24,7 @@ EVENT_TABLES = ("requests", "impressions", "actions", "sessions")
 """Kept out together: impressions without the actions of their day would read as negatives."""
 
 
-class ExpectationSettings(BaseSettings):
+class ExpectationSettings(Settings):
     """When a day counts as broken."""
 
     model_config = SettingsConfigDict(frozen=True, extra="ignore", populate_by_name=True)

@@ -1,10 +1,12 @@
 """The settings of the samples; each can be set in the environment."""
 
 from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
+
+from contracts.settings import Settings
 
 
-class SampleSettings(BaseSettings):
+class SampleSettings(Settings):
     """Environment prefix FEEDLOOP_SAMPLES_."""
 
     model_config = SettingsConfigDict(env_prefix="FEEDLOOP_SAMPLES_", frozen=True, extra="forbid")
@@ -12,4 +14,4 @@ class SampleSettings(BaseSettings):
     keep_negatives: float = Field(
         1.0, gt=0, le=1, description="share of the training rows without any action that is kept; the others stay out"
     )
-    seed: int = Field(7, description="which rows are kept")
+    seed: int = Field(7, ge=0, description="which rows are kept")

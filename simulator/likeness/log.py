@@ -14,6 +14,7 @@ from contracts.clock import DAY
 from contracts.dataset import Dataset
 from contracts.errors import BadInput
 from contracts.lake import Lake, content_hashes
+from contracts.swap import settle
 from contracts.tables import (
     ACTIONS,
     FRIENDSHIPS,
@@ -94,6 +95,8 @@ class LoggedLog:
 
 def lake_at(path: Path) -> Lake:
     """The lake that `path` is, or that the workspace `path` holds; `BadInput` when it is neither."""
+    for workspace in (path, path.parent):
+        settle(workspace)
     for root in (path / "lake", path):
         if (root / "dataset.json").is_file():
             return Lake(root)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from contracts.clock import HOUR, micros, to_datetime
+from contracts.clock import EARLIEST, HOUR, LATEST, micros, to_datetime
 from contracts.errors import BadInput
 from contracts.samples import SAMPLES
 from contracts.splits import TimeSplit
@@ -96,7 +96,10 @@ def _moment(text: str | None, option: str) -> int | None:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise BadInput(f"{option} {text!r} is no date: write it like 2024-05-28 or 2024-05-28T12:00") from None
-    return micros(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+    at = micros(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+    if not EARLIEST <= at <= LATEST:
+        raise BadInput(f"{option} {text!r} lies outside the years 1 to 9999 of UTC")
+    return at
 
 
 def _said(at: int) -> str:

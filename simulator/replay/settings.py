@@ -1,10 +1,12 @@
 """The settings of replay; each can be set in the environment."""
 
 from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
+
+from contracts.settings import Settings
 
 
-class ReplaySettings(BaseSettings):
+class ReplaySettings(Settings):
     """Replay; environment prefix FEEDLOOP_REPLAY_."""
 
     model_config = SettingsConfigDict(env_prefix="FEEDLOOP_REPLAY_", frozen=True, extra="forbid")
@@ -26,5 +28,5 @@ class ReplaySettings(BaseSettings):
         8, ge=1, description="random orderings per request behind the random policy's true value"
     )
     parity_requests: int = Field(200, ge=0, description="requests whose features are compared with the samples")
-    threads: int = Field(1, ge=1, description="of the reward regression; on a busy machine more are slower")
-    seed: int = 7
+    threads: int = Field(1, ge=1, le=1024, description="of the reward regression; on a busy machine more are slower")
+    seed: int = Field(7, ge=0)
