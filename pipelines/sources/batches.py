@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from contracts.errors import BadInput
 from contracts.progress import say
+from contracts.tables import TABLES
 from pipelines.sources.foreign_files import Rejected
 from pipelines.sources.mapping import Files
 
@@ -72,7 +73,10 @@ def found(folder: Path, spec: Files) -> list[Path]:
     """The files that `spec` means, in the order of its patterns, then of their names; `BadInput` when there is none and one must be."""
     if folder.is_file():
         return [folder]
-    paths = list(dict.fromkeys(path for one in spec.path for path in sorted(folder.glob(one)) if path.is_file()))
+    try:
+        paths = list(dict.fromkeys(path for one in spec.path for path in sorted(folder.glob(one)) if path.is_file()))
+    except ValueError as error:
+        raise BadInput(f"path {' or '.join(spec.path)} cannot be looked for: {error}") from None
     if not paths and not spec.optional:
         raise BadInput(f"{folder} has no file {' or '.join(spec.path)}")
     return paths
@@ -146,6 +150,8 @@ def _opened(path: Path) -> pa.NativeFile:
 
 
 def _check_columns(path: Path, found_columns: list[str], spec: Files) -> None:
+    if repeated := sorted({one for one in found_columns if found_columns.count(one) > 1 and one in spec.foreign()}):
+        raise BadInput(f"{path}: line 1 has column {', '.join(repeated)} more than once")
     if missing := [name for name in spec.foreign() if name not in found_columns]:
         raise BadInput(f"{path}: line 1 lacks column {', '.join(missing)}; it has: {', '.join(found_columns)}")
 
@@ -171,13 +177,7 @@ def _csv(path: Path, read: FileRead, spec: Files, rejected: Rejected) -> Iterato
             if missing := [column for column in wanted if column not in spec.header]:
                 raise BadInput(f"the header for {path} lacks column {', '.join(missing)}")
         else:
-            names = (
-                next(csv.reader([first], delimiter=spec.delimiter, quotechar=spec.quote))
-                if spec.quote
-                else first.split(spec.delimiter)
-            )
-            if repeated := sorted({one for one in names if names.count(one) > 1 and one in spec.foreign()}):
-                raise BadInput(f"{path}: line 1 has column {', '.join(repeated)} more than once")
+            names = _names(path, first, spec)
             _check_columns(path, names, spec)
             wanted = spec.foreign()
         convert = pacsv.ConvertOptions(column_types={column: pa.binary() for column in wanted}, include_columns=wanted,
@@ -189,6 +189,18 @@ def _csv(path: Path, read: FileRead, spec: Files, rejected: Rejected) -> Iterato
             line = int(line_N[-1]) + 1 if len(line_N) else line
             columns = {column: rows.column(i) for i, column in enumerate(rows.schema.names)}
             yield _decoded(Batch(read.name, line_N, columns), spec.encoding, read, rejected)
+
+
+def _names(path: Path, first: str, spec: Files) -> list[str]:
+    """The columns that a file's first line names."""
+    if "\r" in first:
+        raise BadInput(f"{path}: line 1 holds a carriage return: let each line end with a line feed")
+    if not spec.quote:
+        return first.split(spec.delimiter)
+    try:
+        return next(csv.reader([first], delimiter=spec.delimiter, quotechar=spec.quote))
+    except csv.Error as error:
+        raise BadInput(f"{path}: line 1 cannot be read as names of columns: {error}") from None
 
 
 def _numbered(line: int, rows: int, torn: list[int], counted: int) -> tuple[np.ndarray, int]:
@@ -278,8 +290,55 @@ def _text(value: Any) -> str | None:
 def _parquet(path: Path, read: FileRead, spec: Files, rejected: Rejected) -> Iterator[Batch]:
     file = pq.ParquetFile(path)
     _check_columns(path, file.schema_arrow.names, spec)
+    lists = _list_columns(spec)
+    for name in spec.foreign():
+        dtype = file.schema_arrow.field(name).type
+        is_list = name in lists and (pa.types.is_list(dtype) or pa.types.is_large_list(dtype))
+        if not _has_text(dtype.value_type if is_list else dtype):
+            raise BadInput(f"{path}: column {name} holds {dtype}; here it must hold text, numbers or moments")
     line = 1
     for rows in file.iter_batches(batch_size=JSON_LINES, columns=spec.foreign()):
         line_N = np.arange(line, line + rows.num_rows)
         line += rows.num_rows
-        yield Batch(read.name, line_N, {column: rows.column(column) for column in spec.foreign()})
+        columns = {column: rows.column(column) for column in spec.foreign()}
+        yield _text_of_bytes(Batch(read.name, line_N, columns), read, rejected)
+
+
+def _has_text(dtype: pa.DataType) -> bool:
+    try:
+        pa.nulls(0, dtype).cast(pa.string())
+    except pa.ArrowNotImplementedError:
+        return False
+    return True
+
+
+def _list_columns(spec: Files) -> set[str]:
+    """The foreign columns of which nothing but lists of the contract are made."""
+    lists: set[str] = set()
+    others = set(spec.ordered_by.columns if spec.ordered_by else ())
+    for rows in spec.rows:
+        others |= {*(one.column for one in rows.when), *rows.attributes, *((rows.each.column,) if rows.each else ())}
+        for name, source in rows.columns.items():
+            is_list = pa.types.is_list(TABLES[rows.table].schema.field(name).type)
+            (lists if is_list else others).update(source.columns)
+            others |= set(source.spread_by)
+    return lists - others
+
+
+def _text_of_bytes(batch: Batch, read: FileRead, rejected: Rejected) -> Batch:
+    """The batch with text for Parquet's bytes; lines whose bytes are no UTF-8 are put aside."""
+    broken_N = np.zeros(len(batch), bool)
+    columns = dict(batch.columns)
+    for name, column in batch.columns.items():
+        if not (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
+            continue
+        try:
+            columns[name] = column.cast(pa.string())
+        except pa.ArrowInvalid:
+            texts = [None if one is None else _or_none(one, "utf-8") for one in column.to_pylist()]
+            columns[name] = pa.array(texts, pa.string())
+            broken_N |= np.array([text is None and one.is_valid for text, one in zip(texts, column)])
+    for at in np.flatnonzero(broken_N):
+        read.reject(rejected, int(batch.line_N[at]), "not utf-8 text")
+    made = Batch(batch.file, batch.line_N, columns)
+    return made.take(np.flatnonzero(~broken_N)) if broken_N.any() else made

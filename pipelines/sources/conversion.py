@@ -84,7 +84,9 @@ def _numbers(text: pa.Array, dtype: pa.DataType, source: Source, label: str, mar
     else:
         numbers = pc.subtract(pc.multiply(text.cast(pa.float64()), source.scale), float(source.less))
         if not pa.types.is_integer(dtype):
-            return numbers.cast(dtype)
+            finite = pc.is_finite(numbers)
+            mark(~pc.fill_null(finite, True).to_numpy(zero_copy_only=False), f"{label} is too large")
+            return pc.if_else(finite, numbers, pa.scalar(None, numbers.type)).cast(dtype)
         numbers = pc.round(numbers)
     # A double holds whole numbers exactly up to here; ids are checked where they are read.
     least, most = (-(2**31), 2**31 - 1) if dtype == pa.int32() else (-(2**53), 2**53)
@@ -96,31 +98,37 @@ def _numbers(text: pa.Array, dtype: pa.DataType, source: Source, label: str, mar
 def _lists(batch: Batch, name: str, field: pa.Field, source: Source, label: str, mark: MARK) -> pa.Array:
     column = batch.columns[source.columns[0]]
     inner = pa.string() if name in ID_KINDS else field.type.value_type
-    if pa.types.is_list(column.type):
-        return column.cast(pa.list_(inner))
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        try:
+            return column.cast(pa.list_(inner))
+        except pa.ArrowInvalid:  # some row is not a list of such values: row by row, to know which
+            cells = column.to_pylist()
+    else:
+        cells = batch.text(source.columns[0]).to_pylist()
     bad_N = np.zeros(len(batch), bool)
     values: list[list | None] = []
-    for at, text in enumerate(batch.text(source.columns[0]).to_pylist()):
+    for at, cell in enumerate(cells):
         try:
-            values.append(None if text is None else _parts(text, source.separator or " ", inner))
-        except ValueError:
+            values.append(None if cell is None else _parts(cell, source.separator or " ", inner))
+        except (ValueError, TypeError):
             bad_N[at] = True
             values.append(None)
     mark(bad_N, f"{label} is not a list of numbers")
     return pa.array(values, pa.list_(inner))
 
 
-def _parts(text: str, separator: str, inner: pa.DataType) -> list:
-    parts = orjson.loads(text) if text.startswith("[") else [part for part in text.split(separator) if part]
+def _parts(cell: str | list, separator: str, inner: pa.DataType) -> list:
+    parts = cell
+    if isinstance(cell, str):
+        parts = orjson.loads(cell) if cell.startswith("[") else [part for part in cell.split(separator) if part]
     return [str(part) for part in parts] if pa.types.is_string(inner) else [float(part) for part in parts]
 
 
 def moments(batch: Batch, source: Source, log: Log, label: str, mark: MARK) -> pa.Array:
     """UTC microseconds (N,), null where the column is empty; marked where no calendar or clock has them."""
     if source.time == "line":
-        at_N = _midnight(source.origin) + ((batch.lines_before + batch.line_N) * source.step_s * SECOND).astype(
-            np.int64
-        )
+        steps_N = (batch.lines_before + batch.line_N) * source.step_s * SECOND
+        at_N = _midnight(source.origin) + np.minimum(steps_N, 2.0**62).astype(np.int64)
         at = pa.array(at_N)
     else:
         column = batch.columns[source.columns[0]]

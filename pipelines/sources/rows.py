@@ -11,7 +11,7 @@ from contracts.tables import TABLES
 from pipelines.sources.batches import Batch
 from pipelines.sources.conversion import MARK, NUMBER, converted, moments
 from pipelines.sources.foreign_files import Rejected
-from pipelines.sources.mapping import ID_KINDS, Each, Files, Log, Rows
+from pipelines.sources.mapping import ID_KINDS, RANGES, WORDS, Each, Files, Log, Rows
 
 _FROM = (pa.field("_file", pa.string()), pa.field("_line", pa.int64()), pa.field("_piece", pa.int64()),
          pa.field("_again", pa.bool_()))  # fmt: skip
@@ -107,6 +107,8 @@ def _of_one(batch: Batch, rows: Rows, log: Log, marks: Marks) -> tuple[pa.Table,
         if not contract.field(name).nullable:
             empty_M = columns[name].is_null().to_numpy(zero_copy_only=False)
             mark(empty_M, f"{name} ({'/'.join(source.columns)}) is empty")
+        if source.columns:
+            _mark_impossible(rows.table, name, columns[name], f"{name} ({'/'.join(source.columns)})", mark)
     if rows.attributes:
         columns["attributes"] = _attributes(batch, rows.attributes)
     piece = batch.columns.get("_piece")
@@ -114,6 +116,17 @@ def _of_one(batch: Batch, rows: Rows, log: Log, marks: Marks) -> tuple[pa.Table,
     columns["_piece"] = piece.cast(pa.int64()) if piece is not None else pa.array(np.zeros(len(batch), np.int64))
     columns["_again"] = pa.repeat(pa.scalar(rows.repeats == "first"), len(batch))
     return pa.table([columns[name] for name in schema.names], schema=schema), place_M
+
+
+def _mark_impossible(table: str, name: str, column: pa.Array, label: str, mark: MARK) -> None:
+    """Marks values (M,) that read well and that no log can have: unknown words, probabilities that are none."""
+    if words := WORDS.get((table, name)):
+        unknown = pc.and_(pc.is_valid(column), pc.invert(pc.is_in(column, pa.array(words, pa.string()))))
+        mark(unknown.to_numpy(zero_copy_only=False), f"{label} is none of {', '.join(words)}")
+    elif name == "propensity":
+        least, most, said = RANGES[table, name]
+        inside = pc.and_(pc.greater_equal(column, float(least)), pc.less_equal(column, float(most)))
+        mark(~pc.fill_null(inside, True).to_numpy(zero_copy_only=False), f"{label} is no probability: it {said}")
 
 
 def _pieces(batch: Batch, each: Each, marks: Marks) -> tuple[Batch, np.ndarray]:

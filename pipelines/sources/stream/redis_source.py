@@ -24,7 +24,13 @@ TIMEOUT_S = 60.0
 
 
 def _client(url: str) -> redis.Redis:
-    return redis.Redis.from_url(url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S)
+    try:
+        client = redis.Redis.from_url(url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S)
+        # Made and thrown away: only so the client looks at the options that the address names.
+        client.connection_pool.connection_class(**client.connection_pool.connection_kwargs)
+    except (ValueError, TypeError) as error:
+        raise BadInput(f"{url} is no address of a Redis, such as redis://127.0.0.1:6379/0: {error}") from None
+    return client
 
 
 def last_ids(url: str) -> tuple[dict[str, str], dict[str, str]]:
