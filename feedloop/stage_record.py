@@ -59,7 +59,12 @@ class StageRecord:
         """
         fingerprint = hash_value([settings, code_hash(rooms), {parent: self.made[parent] for parent in after}])
         kept = self._read(name)
-        if not self.fresh and kept is not None and kept.fingerprint == fingerprint and kept.outputs == _present(outputs):
+        if (
+            not self.fresh
+            and kept is not None
+            and kept.fingerprint == fingerprint
+            and kept.outputs == _present(outputs)
+        ):
             say(f"= {name}: nothing it depends on changed, reused")
             self.reused.append(name)
         else:
