@@ -65,7 +65,9 @@ class _ScatterTokens(torch.autograd.Function):
 
 
 def _gather_tokens(tensor_BLD: torch.Tensor, group: Group) -> torch.Tensor:
-    return group.all_gather(tensor_BLD.transpose(0, _SEQUENCE_DIM)).transpose(0, _SEQUENCE_DIM)
+    gathered_LBD = group.all_gather(tensor_BLD.transpose(0, _SEQUENCE_DIM))
+    # One copy in the samples' order; else each product that reads them makes its own and keeps it for the backward.
+    return gathered_LBD.transpose(0, _SEQUENCE_DIM).contiguous()
 
 
 def _scatter_tokens(tensor_BLD: torch.Tensor, group: Group) -> torch.Tensor:

@@ -39,11 +39,8 @@ def layer_kept_bytes(
     kept += tokens * q if layout.ulysses > 1 else 0.0
     # Without a ring attention is fused, behind a mask of who sees whom.
     kept += layout.micro_batch * model.sequence**2 if layout.cp == layout.ulysses > 1 else 0.0
-    # Gathered tokens lie sample by sample apart, so that each product that reads them makes a copy.
-    apart = layout.sequence_parallel and layout.micro_batch > 1
-    kept += 2 * tokens * h if apart else 0.0
     if not (moe and model.experts):
-        kept += tokens * (4 * model.width / layout.tp + (h if apart else 0))
+        kept += tokens * 4 * model.width / layout.tp
         return width * kept + _WHOLE_NUMBER * whole_numbers
     e, mine = model.experts, tokens / split
     # The second norm's output goes to the router as it is, never gathered.
