@@ -19,7 +19,6 @@ import torch.distributed as dist
 from torch.utils.flop_counter import FlopCounterMode
 
 from distributed.groups import Mesh
-from distributed.planner.machines import known_machines, load_cluster
 
 
 @dataclass
@@ -146,6 +145,9 @@ def known_peak(device: torch.device) -> float | None:
     """Operations a second of a GPU that the planner's table knows, in the type it trains in; None for all other devices."""
     if device.type != "cuda":
         return None
+    # The planner's descriptions bring their checks along, which a rank needs for nothing else.
+    from distributed.planner.machines import known_machines, load_cluster
+
     name = torch.cuda.get_device_name(device).lower()
     found = [machine for machine in known_machines() if machine.partition("-")[0] in name.replace("-", " ").split()]
     if not found:

@@ -69,9 +69,11 @@ def plan_verb(workspace: Workspace, model: str | None, cluster: str | None, cali
 
     Only --calibrate starts and measures anything; else figures come from the machine's constants and their sources.
     """
-    from distributed.planner import PlanError, load_cluster, load_model, parse_layout
     from distributed.planner.answer import Question, answer, default_batch
-    from distributed.planner.machines import MOST_ACCELERATORS
+    from distributed.planner.descriptions import load_model
+    from distributed.planner.errors import PlanError
+    from distributed.planner.layout import parse_layout
+    from distributed.planner.machines import MOST_ACCELERATORS, load_cluster
     from distributed.planner.page import page, trace_json
     from distributed.planner.search import limits_from, schedules_from
 
@@ -151,8 +153,8 @@ def _refuse_shared(named: dict[str, str | Path | None]) -> None:
 def _calibrated(file: Path | None, folder: Path, ranks: int) -> tuple[dict[str, Any], Path]:
     """What was measured and where it lies; an older file of the machine is replaced only by a fit that makes sense."""
     from distributed.errors import RankFailed
-    from distributed.planner import PlanError
     from distributed.planner.calibrate import calibrate, machine_name
+    from distributed.planner.errors import PlanError
 
     name = machine_name() if file is None else file.stem
     path = file or folder / f"{name}.json"
