@@ -79,7 +79,7 @@ def test_a_mapping_and_its_source_are_given_together(tmp_path: Path) -> None:
 def test_the_command_line_keeps_a_broken_day_out_and_says_so(spark: object, tmp_path: Path) -> None:
     write_example(tmp_path)
     feed = tmp_path / "our-log" / "feed.csv"
-    feed.write_text(feed.read_text().replace("0.4,0.60", "0.4,1.60"))
+    feed.write_text(feed.read_text().replace("0.4,0.60", "-0.4,0.60"))
     code, report = ingest(tmp_path)
     assert code == 0 and report["expectations"]["kept_out"] == {
         "requests": ["2024-03-04"],
