@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 
 from contracts.clock import SECOND
+from contracts.served import FOREVER, Document
 from contracts.tables import BLOCK_KINDS
-from serving.store.families import BLOCK, FOREVER, FRIEND, POST, SEEN, key
-from serving.store.packing import FRIEND_CODE, Document, Profile, pack, pack_record
+from serving.store.families import BLOCK, FRIEND, POST, SEEN, key
+from serving.store.packing import FRIEND_CODE, Profile, pack, pack_record
 from serving.store.protocol import Append, Mutation, Put
 
 INCOMING = 8

@@ -4,8 +4,9 @@ import numpy as np
 import pyarrow as pa
 
 from contracts.lake import Lake
+from contracts.served import NO_ID, Document
 from contracts.tables import POSTS, USERS
-from serving.store.packing import KIND_CODE, NO_ID, VISIBILITY_CODE, Document, Profile, moment
+from serving.store.packing import KIND_CODE, VISIBILITY_CODE, Profile, moment
 
 _LONGEST_CHAIN = 32
 _UNKNOWN = (NO_ID, NO_ID)

@@ -7,35 +7,33 @@ rows. A post counts as viewed when the event stream has a `view` of it (see `ser
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-import numpy as np
 import redis
 
-from contracts.clock import DAY, SECOND
-from contracts.features import FEATURE_NAMES
+from contracts.clock import DAY
 from contracts.progress import stage
-from contracts.tables import (
-    ACTION_KINDS,
-    ACTIONS,
-    BLOCKS,
-    IMPRESSIONS,
-    POST_KINDS,
-    POSTS,
-    REQUESTS,
-    VISIBILITIES,
+from contracts.served import (
+    POST_EVENTS,
+    FeedRecord,
+    LiveEvent,
+    action_row,
+    block_rows,
+    impression_rows,
+    look_row,
+    post_row,
+    request_row,
 )
+from contracts.tables import ACTIONS, BLOCKS, IMPRESSIONS, POSTS, REQUESTS
 from contracts.workspace import Workspace
-from serving.feed.side_effects import FeedRecord, decode_record
-from serving.live_events import LiveEvent, events_after, is_later
+from serving.feed.side_effects import decode_record
+from serving.live_events import events_after, is_later
 from serving.put_aside import Row, Rows, put_aside, tables_of
-from serving.store.families import FOREVER
-from serving.store.packing import NO_ID, unpack_document
+from serving.store.packing import unpack_document
 from serving.store.protocol import Unreadable
 from serving.store.redis import EVENTS, FEED_LOG, answering, connect, stream_name
 from serving.versions import FIRST, log_identity
 
 _READ_AT_ONCE = 1000
-_MS = {"view": 1, "dwell": 1000}
-"""Milliseconds in the unit that the value of each kind of event that says how long a post was looked at comes in."""
+_BLOCK_KEY = ("user_id", "target_id", "kind", "since")
 
 
 def drain(workspace: Workspace, redis_url: str) -> dict[str, int]:
@@ -79,21 +77,18 @@ def drain(workspace: Workspace, redis_url: str) -> dict[str, int]:
 def _feed_rows(feeds: Iterable[FeedRecord], views: dict[tuple[int, int], tuple[int, int]]) -> Rows:
     feeds = list(feeds)
     return [
-        (REQUESTS, [_request(feed) for feed in feeds], ("request_id",)),
+        (REQUESTS, [request_row(feed) for feed in feeds], ("request_id",)),
         (IMPRESSIONS, [row for feed in feeds for row in _impressions(feed, views)], ("request_id", "position")),
     ]
 
 
 def _event_rows(events: dict[str, LiveEvent]) -> Rows:
     """Raises ValueError for a look that took no time that can be."""
-    for event in events.values():
-        most = 1000 * DAY // SECOND if event.kind == "view" else DAY // SECOND
-        if not 0 <= event.value <= most:
-            raise ValueError(f"value {event.value} of a {event.kind} is not between 0 and {most}")
+    actions = [action_row(one, event) for one, event in events.items()]
     return [
-        (ACTIONS, [_action(one, e) for one, e in events.items() if e.kind in ACTION_KINDS], ("action_id",)),
+        (ACTIONS, [row for row in actions if row is not None], ("action_id",)),
         (POSTS, list(_posts(events)), ("post_id",)),
-        (BLOCKS, list(_blocks(events)), ("user_id", "target_id", "kind", "since")),
+        (BLOCKS, list(_blocks(events)), _BLOCK_KEY),
     ]
 
 
@@ -127,74 +122,30 @@ def _all_feeds(client: redis.Redis, upto: str) -> Iterator[tuple[str, FeedRecord
             yield after, feed
 
 
-def _request(feed: FeedRecord) -> Row:
-    return {
-        "request_id": feed.request_id, "user_id": feed.user_id, "requested_at": feed.served_at, "policy": feed.policy,
-        "slate_size": len(feed.post_ids), "candidates": feed.considered_ids, "known_at": feed.served_at,
-    }  # fmt: skip
-
-
 def _views(events: Iterable[LiveEvent]) -> dict[tuple[int, int], tuple[int, int]]:
     """(request, post) -> (UTC us of the first look at it, milliseconds of it that were reported, at least 1)."""
     views: dict[tuple[int, int], tuple[int, int]] = {}
-    for event in events:
-        if event.kind in _MS and event.request_id != NO_ID:
-            at, viewed_ms = views.get((event.request_id, event.post_id), (event.at, 1))
-            views[event.request_id, event.post_id] = (
-                min(at, event.at),
-                max(viewed_ms, round(event.value * _MS[event.kind])),
-            )
+    for look in filter(None, map(look_row, events)):
+        key = look["request_id"], look["post_id"]
+        at, viewed_ms = views.get(key, (look["looked_at"], 1))
+        views[key] = min(at, look["looked_at"]), max(viewed_ms, look["looked_ms"])
     return views
 
 
 def _impressions(feed: FeedRecord, views: dict[tuple[int, int], tuple[int, int]]) -> Iterator[Row]:
-    features_KF = np.frombuffer(feed.features, "<f8").reshape(-1, len(FEATURE_NAMES)).tolist()
     # A row stays in the day it was served in, whenever it is drained again.
     day_ends = feed.served_at // DAY * DAY + DAY - 1
-    shown = zip(feed.post_ids, feed.author_ids, feed.propensities, features_KF)
-    for position, (post_id, author_id, propensity, features) in enumerate(shown):
-        looked_at, viewed_ms = views.get((feed.request_id, post_id), (feed.served_at, 0))
+    for row in impression_rows(feed):
+        looked_at, viewed_ms = views.get((feed.request_id, row["post_id"]), (feed.served_at, 0))
         shown_at = min(looked_at, day_ends)
-        yield {
-            "request_id": feed.request_id, "user_id": feed.user_id, "post_id": post_id, "author_id": author_id,
-            "position": position, "shown_at": shown_at, "viewed_ms": viewed_ms, "policy": feed.policy,
-            "propensity": propensity, "feature_version": feed.feature_version, "features": features,
-            "known_at": shown_at,
-        }  # fmt: skip
-
-
-def _action(stream_id: str, event: LiveEvent) -> Row:
-    milliseconds, sequence = map(int, stream_id.split("-"))
-    return {
-        # Unique and above the ids of any earlier log: 44 bits of time, 16 of the place within the millisecond.
-        "action_id": milliseconds << 16 | sequence, "request_id": None if event.request_id == NO_ID else event.request_id,
-        "user_id": event.user_id, "post_id": event.post_id, "author_id": event.author_id, "kind": event.kind,
-        "value": event.value or None, "occurred_at": event.at, "known_at": event.at,
-    }  # fmt: skip
+        yield row | {"shown_at": shown_at, "viewed_ms": viewed_ms, "known_at": shown_at}
 
 
 def _posts(events: dict[str, LiveEvent]) -> Iterator[Row]:
-    documents = {e.post_id: e.document for e in events.values() if e.kind in ("post", "delete_post")}
-    for document in map(unpack_document, documents.values()):
-        yield {
-            "post_id": document.post_id, "author_id": document.author_id,
-            "origin_post_id": document.chain[0][0] if document.chain else None,
-            "subject_id": None if document.subject_id == NO_ID else document.subject_id,
-            "created_at": document.created_at, "edited_at": None, "known_at": document.known_at,
-            "kind": POST_KINDS[document.kind], "topic": document.topic, "text": document.text,
-            "embedding": np.frombuffer(document.embedding, "<f4").tolist() if document.embedding else None,
-            "visibility": VISIBILITIES[document.visibility], "audience": list(document.audience) or None,
-            "deleted_at": None if document.deleted_at == FOREVER else document.deleted_at,
-        }  # fmt: skip
+    documents = {e.post_id: e.document for e in events.values() if e.kind in POST_EVENTS}
+    yield from map(post_row, map(unpack_document, documents.values()))
 
 
 def _blocks(events: dict[str, LiveEvent]) -> Iterator[Row]:
-    rows: dict[tuple[int, int, str, int], Row] = {}
-    for event in events.values():
-        if event.kind not in ("block", "unblock"):
-            continue
-        for since in event.since or (event.at,):
-            key = (event.user_id, event.target_id, event.block_kind, since)
-            ended_at = event.at if event.kind == "unblock" else None
-            rows[key] = dict(zip(("user_id", "target_id", "kind", "since"), key), ended_at=ended_at, known_at=since)
+    rows = {tuple(row[name] for name in _BLOCK_KEY): row for event in events.values() for row in block_rows(event)}
     yield from rows.values()

@@ -9,34 +9,17 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 import redis
 
+from contracts.served import Document, LiveEvent
 from serving.changes import block_mutations, post_mutations
 from serving.features.updater import Event, event_mutations
 from serving.store.families import key
-from serving.store.packing import Document, pack, reader, unpack_document
+from serving.store.packing import pack, reader, unpack_document
 from serving.store.protocol import Mutation, Put, Store, Unreadable
 from serving.store.redis import EVENTS, POINTER, PREFIXES, ROOT, answering, done_key, packed
 from serving.store.scripts import COMMIT
 
 DONE_DAYS = 7
 """How long an event id is remembered, in days."""
-
-
-class LiveEvent(msgspec.Struct, array_like=True, frozen=True):
-    """`kind` as in the API; what a kind does not need stays at its default. `document`: the post of "post", and, with
-    its end, of "delete_post". `since`: for "unblock" the starts of the blocks that end."""
-
-    kind: str
-    user_id: int
-    at: int
-    post_id: int = -1
-    author_id: int = -1
-    topic: int = 0
-    request_id: int = -1
-    value: float = 0.0
-    target_id: int = -1
-    block_kind: str = ""
-    since: tuple[int, ...] = ()
-    document: bytes = b""
 
 
 decode_event = reader(LiveEvent)

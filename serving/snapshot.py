@@ -11,6 +11,7 @@ from contracts.clock import to_datetime
 from contracts.errors import BadInput
 from contracts.features import FAMILIES
 from contracts.lake import Lake, check_made_of
+from contracts.served import FOREVER, Document
 from contracts.states import STATES
 from contracts.tables import ACTIONS, BLOCKS, FRIENDSHIPS, IMPRESSIONS, POSTS, SUBJECTS, TABLES, TOPICS
 from contracts.tasks import ENGAGEMENTS
@@ -18,9 +19,9 @@ from contracts.workspace import Workspace
 from serving.changes import BLOCK_CODE, INCOMING
 from serving.documents import read_documents, read_profiles
 from serving.features.updater import ENGAGEMENT_CODE, HIDING
-from serving.store.families import FOREVER, key
+from serving.store.families import key
 from serving.store.memory import MemoryStore
-from serving.store.packing import FRIEND_CODE, Document, Named, group_records, pack, pack_states
+from serving.store.packing import FRIEND_CODE, Named, group_records, pack, pack_states
 
 Items = list[tuple[bytes, bytes]]
 

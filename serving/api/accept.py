@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from contracts.served import FOREVER, NO_ID, Document, LiveEvent
 from contracts.tables import POST_KINDS
 from serving.api.deployment import Deployment
 from serving.api.errors import ApiError
 from serving.api.lookups import Lookups
 from serving.api.models import ActionEvent, BlockEvent, DeletePostEvent, Event, PostEvent
-from serving.live_events import LiveEvent, ended
-from serving.store.families import FOREVER
-from serving.store.packing import KIND_CODE, NO_ID, VISIBILITY_CODE, Document, pack
+from serving.live_events import ended
+from serving.store.packing import KIND_CODE, VISIBILITY_CODE, pack
 
 VIEW = "view:"
 """Begins the stream's event ids of views."""

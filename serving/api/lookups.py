@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from contracts.served import Document, LiveEvent
 from serving.api.deployment import Deployment
 from serving.api.errors import ApiError
 from serving.api.models import BlockEvent, Event, PostEvent
@@ -9,9 +10,9 @@ from serving.changes import BLOCK_CODE
 from serving.feed.candidates import Viewer
 from serving.feed.filters import authors_who_befriended, blocked_authors, may_see
 from serving.feed.hydrators import read_documents
-from serving.live_events import LiveEvent, mutations_of
+from serving.live_events import mutations_of
 from serving.store.families import BLOCK, FRIEND, key
-from serving.store.packing import Document, latest_records, unpack_document, unpack_records
+from serving.store.packing import latest_records, unpack_document, unpack_records
 from serving.store.protocol import Append
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from contracts.clock import SECOND, to_datetime
+from contracts.served import NO_ID, Document
 from contracts.tables import POST_KINDS, VISIBILITIES
 from contracts.tasks import TASK_NAMES
 from serving.api.deployment import Deployment
@@ -15,7 +16,7 @@ from serving.feed.candidates import PATHS, Feed
 from serving.feed.filters import blocked_authors
 from serving.feed.reasons import reasons, ties
 from serving.store.families import ENGAGER, FRIEND, key
-from serving.store.packing import NO_ID, Document, Named, Profile, unpack_named, unpack_profile, unpack_records
+from serving.store.packing import Named, Profile, unpack_named, unpack_profile, unpack_records
 
 FACES = 3
 """How many friends who acted on a post are shown."""

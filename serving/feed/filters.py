@@ -5,11 +5,12 @@ Everything here fails closed: what could not be looked up is not shown. Shapes: 
 
 import numpy as np
 
+from contracts.served import Document
 from contracts.tables import VISIBILITIES
 from serving.changes import BLOCK_CODE, INCOMING
 from serving.features.hydrate import active_friends
 from serving.feed.candidates import Candidates, Run, Viewer
-from serving.store.packing import FRIEND_CODE, Document, latest_records
+from serving.store.packing import FRIEND_CODE, latest_records
 
 _PUBLIC, _FRIENDS, _LIST, _PRIVATE = (VISIBILITIES.index(name) for name in ("public", "friends", "list", "private"))
 _HIDES_FROM_VIEWER = (

@@ -8,12 +8,13 @@ import contextlib
 import numpy as np
 
 from contracts.features import FEATURES, assemble
+from contracts.served import NO_ID, Document
 from contracts.tables import VISIBILITIES
 from recall.posts import Ranked
 from serving.features.hydrate import FeatureReader, PostFacts
 from serving.feed.candidates import PATHS, Candidates, Run
 from serving.store.families import key
-from serving.store.packing import NO_ID, Document, unpack_document
+from serving.store.packing import unpack_document
 from serving.store.protocol import Store, Unreadable
 
 _PUBLIC = VISIBILITIES.index("public")

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from contracts.served import NO_ID, Document, LiveEvent
 from contracts.tables import POST_KINDS, VISIBILITIES
 from recall.posts import Ranked
 from recall.runtime import RecallRuntime
 from recall.settings import RecallSettings
 from recall.vector import NewPost
-from serving.live_events import LiveEvent
-from serving.store.packing import NO_ID, Document, unpack_document
+from serving.store.packing import unpack_document
 
 
 class LiveRecall:

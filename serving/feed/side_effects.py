@@ -1,9 +1,9 @@
 """What is kept of a feed: the posts count as shown, and the feed log gets all that the next training turn needs."""
 
-import msgspec
 import numpy as np
 
 from contracts.features import FEATURE_NAMES, FEATURE_VERSION
+from contracts.served import FeedRecord
 from serving.changes import seen_mutation
 from serving.feed.candidates import Feed, Run
 from serving.feed.stage import Overtaken
@@ -11,29 +11,6 @@ from serving.store.families import SEEN, key
 from serving.store.packing import pack, reader
 from serving.store.redis import FEED_LOG, PREFIXES, ROOT, RedisStore, answering, packed
 from serving.store.scripts import SHOW
-
-
-class FeedRecord(msgspec.Struct, array_like=True, frozen=True):
-    """One served feed, by position: `features` holds raw feature rows as float64 bytes in the order of FEATURE_NAMES.
-
-    `considered_ids`: the posts that the policy could choose from, which is what makes a replay of it possible. `versions`
-    has, beside those of the models, "log": which log the feed goes on from.
-    """
-
-    request_id: int
-    user_id: int
-    served_at: int
-    policy: str
-    versions: dict[str, str]
-    feature_version: str
-    post_ids: list[int]
-    author_ids: list[int]
-    propensities: list[float]
-    scores: list[float]
-    features: bytes
-    considered_ids: list[int]
-    degraded: list[str]
-
 
 decode_record = reader(FeedRecord)
 

@@ -67,9 +67,6 @@ class Record:
         return self.columns.index(self.at)
 
 
-FOREVER = 2**62
-"""Stands for "not ended" and "not deleted" where a moment is packed."""
-
 FRIEND = Record(("other_id", "kind", "since", "ended_at"), "since")
 BLOCK = Record(("other_id", "code", "since", "ended_at"), "since")
 POST = Record(("post_id", "author_id", "channel_id", "group_id", "created_at"), "created_at")

@@ -9,14 +9,12 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
+from contracts.served import FOREVER, Document
 from contracts.tables import FRIENDSHIP_KINDS, POST_KINDS, VISIBILITIES
-from serving.store.families import FOREVER, Record
+from serving.store.families import Record
 from serving.store.protocol import Unreadable
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
-
-NO_ID = -1
-"""Stands for an absent id; ids are never negative."""
 
 KIND_CODE = {name: code for code, name in enumerate(POST_KINDS)}
 VISIBILITY_CODE = {name: code for code, name in enumerate(VISIBILITIES)}
@@ -39,39 +37,6 @@ class Named(msgspec.Struct, array_like=True, frozen=True, gc=False):
     name: str
     kind: str
     url: str
-
-
-class Document(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A post. `chain`: (post, author) of what it is a share or quote of, nearest first, down to the original."""
-
-    post_id: int
-    author_id: int
-    chain: tuple[tuple[int, int], ...]
-    created_at: int
-    known_at: int
-    deleted_at: int
-    kind: int
-    topic: int
-    visibility: int
-    subject_id: int
-    audience: tuple[int, ...]
-    text: str
-    embedding: bytes
-
-    @property
-    def root(self) -> tuple[int, int]:
-        """(post, author) of the original."""
-        return self.chain[-1] if self.chain else (self.post_id, self.author_id)
-
-    @property
-    def channel_id(self) -> int:
-        """As `recall.posts.channel_ids`: the subject's channel, else the author's."""
-        return self.author_id if self.subject_id == NO_ID else ~self.subject_id
-
-    @property
-    def group_id(self) -> int:
-        """As `recall.posts.group_ids`: one subject, or one original and its shares."""
-        return self.root[0] if self.subject_id == NO_ID else ~self.subject_id
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -13,7 +13,7 @@ from contracts.clock import DAY, MINUTE, SECOND
 from contracts.features import FEATURE_NAMES
 from contracts.tables import TABLES
 from contracts.workspace import Workspace
-from pipelines.sources.stream import wire
+from pipelines.sources.stream.decoded import served as wire
 from tests.pipelines.small_log import START, random_log, save
 
 pytestmark = [pytest.mark.spark, pytest.mark.redis]
@@ -21,10 +21,10 @@ END = START + 12 * DAY
 
 
 def test_the_shapes_of_entries_are_those_that_serving_writes() -> None:
+    from serving.api.accept import FOREVER, NO_ID
     from serving.feed.side_effects import FeedRecord
     from serving.live_events import LiveEvent
-    from serving.store.families import FOREVER
-    from serving.store.packing import NO_ID, Document
+    from serving.store.packing import Document
 
     for ours, theirs in ((wire.LiveEvent, LiveEvent), (wire.FeedRecord, FeedRecord), (wire.Document, Document)):
         assert [(one.name, one.type, one.default) for one in msgspec.structs.fields(ours)] == [
@@ -35,10 +35,8 @@ def test_the_shapes_of_entries_are_those_that_serving_writes() -> None:
 
 def fill(client: redis.Redis, workspace: Workspace, first: int = 0, feeds: int = 12) -> None:
     """Feeds of six posts and what followed: looks, likes, new and deleted posts, blocks and their ends, and what cannot be."""
-    from serving.feed.side_effects import FeedRecord
-    from serving.live_events import LiveEvent
-    from serving.store.families import FOREVER
-    from serving.store.packing import NO_ID, Document, pack
+    from contracts.served import FOREVER, NO_ID, Document, FeedRecord, LiveEvent
+    from serving.store.packing import pack
     from serving.store.redis import EVENTS, FEED_LOG
     from serving.versions import log_identity
 

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 import serving.feedback as feedback_room
+from contracts.served import LiveEvent
 from contracts.tables import ACTIONS
 from serving.feedback import drain
-from serving.live_events import EventLog, LiveEvent
+from serving.live_events import EventLog
 from serving.publish import publish
 from serving.store.redis import EVENTS, IDENTITY, connect, stream_name, version_in_force
 from serving.versions import log_identity, read_meta

@@ -13,13 +13,12 @@ from fastapi.testclient import TestClient
 
 from contracts.errors import BadInput
 from contracts.features import FAMILIES
+from contracts.served import FOREVER, NO_ID, Document, LiveEvent
 from contracts.tables import ACTIONS, BLOCKS, IMPRESSIONS, POSTS, REQUESTS, TABLES
 from serving.api import create_app
 from serving.feedback import drain
-from serving.live_events import LiveEvent
 from serving.publish import publish
-from serving.store.families import FOREVER
-from serving.store.packing import NO_ID, Document, pack, unpack_states
+from serving.store.packing import pack, unpack_states
 from serving.store.redis import EVENTS, ROOT, RedisStore, connect, version_in_force
 from serving.versions import log_identity, pointers
 from tests.serving.reference import write_states

@@ -3,9 +3,10 @@
 import pytest
 from fastapi.testclient import TestClient
 
+from contracts.served import LiveEvent
 from serving.api import create_app
 from serving.feedback import drain
-from serving.live_events import EventLog, LiveEvent
+from serving.live_events import EventLog
 from serving.publish import publish
 from serving.store.families import key
 from serving.store.protocol import StoreDown, Unreadable

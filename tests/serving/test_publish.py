@@ -12,9 +12,10 @@ import pytest
 
 from contracts.errors import BadInput
 from contracts.machine.redis_server import RedisServer
+from contracts.served import LiveEvent
 from contracts.workspace import Workspace
 from serving.feed import POLICIES, Query, pool_policy, serving_policy
-from serving.live_events import EventLog, LiveEvent
+from serving.live_events import EventLog
 from serving.publish import publish, rollback
 from serving.snapshot import snapshot
 from serving.store.families import key

@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 from contracts.clock import DAY, HOUR
+from contracts.served import FOREVER, Document, LiveEvent
 from serving.changes import INCOMING, block_mutations, seen_mutation
 from serving.feed import Query, pool_policy, serving_policy
 from serving.feed.filters import blocked_authors
-from serving.live_events import LiveEvent, ended, mutations_of
+from serving.live_events import ended, mutations_of
 from serving.snapshot import snapshot
-from serving.store.families import FOREVER, key
+from serving.store.families import key
 from serving.store.memory import MemoryStore
-from serving.store.packing import Document, pack, unpack_document
+from serving.store.packing import pack, unpack_document
 from tests.serving.world import END, LIVE, World, linear_models
 
 VIEWER, SHARER, MIDDLE, ROOT = 1, 2, 3, 4

@@ -3,14 +3,18 @@
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from contracts import served
 from contracts.tables import ACTIONS, BLOCKS, IMPRESSIONS, POSTS, REQUESTS, TableSpec
-from pipelines.sources.stream import wire
 from pipelines.sources.stream.entries import EVENTS
 
+_event = msgspec.msgpack.Decoder(served.LiveEvent).decode
+_feed = msgspec.msgpack.Decoder(served.FeedRecord).decode
+_document = msgspec.msgpack.Decoder(served.Document).decode
 _MOST_SHOWN = 2000
 """Characters of an entry that are kept."""
 
@@ -78,17 +82,18 @@ def _decode(stream: str, entry_id: str, fields: dict[str, bytes]) -> dict[str, A
 
 
 def _of_event(entry_id: str, fields: dict[str, bytes]) -> dict[str, Any]:
-    event = wire.decode_event(fields["event"])
+    event = _event(fields["event"])
+    post = served.post_row(_document(event.document)) if event.kind in served.POST_EVENTS else None
     return {
         "log": fields["log"].decode(), "at": event.at, "of_post": event.post_id, "content": repr(event)[:_MOST_SHOWN],
-        "action": wire.action_row(entry_id, event), "look": wire.look_row(event), "post": wire.post_row(event),
-        "blocks": list(wire.block_rows(event)),
+        "action": served.action_row(entry_id, event), "look": served.look_row(event), "post": post,
+        "blocks": list(served.block_rows(event)),
     }  # fmt: skip
 
 
 def _of_feed(fields: dict[str, bytes]) -> dict[str, Any]:
-    feed = wire.decode_feed(fields["feed"])
+    feed = _feed(fields["feed"])
     return {
         "log": feed.versions.get("log"), "at": feed.served_at, "content": repr(feed)[:_MOST_SHOWN],
-        "request": wire.request_row(feed), "impressions": list(wire.impression_rows(feed)),
+        "request": served.request_row(feed), "impressions": list(served.impression_rows(feed)),
     }  # fmt: skip

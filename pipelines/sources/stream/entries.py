@@ -3,11 +3,12 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from contracts.served import NUMBERS_PER_MS
+
 EVENTS, FEEDS = "events", "feeds"
 """The two streams: what people did (fields `log`, `known_at`, `event`), and what they were shown (field `feed`)."""
 ENTRY_SCHEMA = "stream string, entry_id string, fields map<string, binary>"
 """`entry_id` is `<milliseconds>-<number within the millisecond, below 65536>`; its order is the order of the stream."""
-NUMBERS_PER_MS = 65_536
 
 
 def of_kafka(messages: DataFrame, topics: dict[str, str], partitions: int) -> DataFrame:

@@ -1,10 +1,10 @@
-"""The bytes of a stream's entries, by position: the shapes that serving writes, and their rows of the contract's tables.
+"""What serving writes to its streams, entry by entry, and the rows of the tables that each becomes.
 
-A test holds these shapes against those of serving, field by field.
+Whoever brings the streams into the lake, serving's own drain or Spark, reads these shapes and makes these rows.
 """
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -12,16 +12,22 @@ import msgspec
 from contracts.clock import DAY, SECOND
 from contracts.features import FEATURE_NAMES
 from contracts.tables import ACTION_KINDS, POST_KINDS, VISIBILITIES
-from pipelines.sources.stream.entries import NUMBERS_PER_MS
 
 NO_ID = -1
+"""Stands for an absent id; ids are never negative."""
 FOREVER = 2**62
+"""Stands for "not ended" and "not deleted" where a moment is packed."""
+NUMBERS_PER_MS = 65_536
+"""Entries of one millisecond that an entry's id tells apart."""
 LOOK_MS = {"view": 1, "dwell": 1000}
 """Milliseconds in the unit that the value of each kind of event that says how long a post was looked at comes in."""
+POST_EVENTS = ("post", "delete_post")
+"""Kinds of events that carry a post's document."""
 
 
 class LiveEvent(msgspec.Struct, array_like=True, frozen=True):
-    """One thing that somebody did; what a kind does not need stays at its default."""
+    """`kind` as in the API; what a kind does not need stays at its default. `document`: the post of "post", and, with
+    its end, of "delete_post". `since`: for "unblock" the starts of the blocks that end."""
 
     kind: str
     user_id: int
@@ -38,7 +44,11 @@ class LiveEvent(msgspec.Struct, array_like=True, frozen=True):
 
 
 class FeedRecord(msgspec.Struct, array_like=True, frozen=True):
-    """One served feed."""
+    """One served feed, by position: `features` holds raw feature rows as float64 bytes in the order of FEATURE_NAMES.
+
+    `considered_ids`: the posts that the policy could choose from, which is what makes a replay of it possible. `versions`
+    has, beside those of the models, "log": which log the feed goes on from.
+    """
 
     request_id: int
     user_id: int
@@ -55,8 +65,8 @@ class FeedRecord(msgspec.Struct, array_like=True, frozen=True):
     degraded: list[str]
 
 
-class Document(msgspec.Struct, array_like=True, frozen=True):
-    """A post as serving keeps it."""
+class Document(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A post. `chain`: (post, author) of what it is a share or quote of, nearest first, down to the original."""
 
     post_id: int
     author_id: int
@@ -72,11 +82,20 @@ class Document(msgspec.Struct, array_like=True, frozen=True):
     text: str
     embedding: bytes
 
+    @property
+    def root(self) -> tuple[int, int]:
+        """(post, author) of the original."""
+        return self.chain[-1] if self.chain else (self.post_id, self.author_id)
 
-_Made = Callable[[bytes], Any]
-decode_event: _Made = msgspec.msgpack.Decoder(LiveEvent).decode
-decode_feed: _Made = msgspec.msgpack.Decoder(FeedRecord).decode
-decode_document: _Made = msgspec.msgpack.Decoder(Document).decode
+    @property
+    def channel_id(self) -> int:
+        """As `recall.posts.channel_ids`: the subject's channel, else the author's."""
+        return self.author_id if self.subject_id == NO_ID else ~self.subject_id
+
+    @property
+    def group_id(self) -> int:
+        """As `recall.posts.group_ids`: one subject, or one original and its shares."""
+        return self.root[0] if self.subject_id == NO_ID else ~self.subject_id
 
 
 def action_row(entry_id: str, event: LiveEvent) -> dict[str, Any] | None:
@@ -102,11 +121,8 @@ def look_row(event: LiveEvent) -> dict[str, Any] | None:
     return {"request_id": event.request_id, "post_id": event.post_id, "looked_at": event.at, "looked_ms": viewed_ms}
 
 
-def post_row(event: LiveEvent) -> dict[str, Any] | None:
-    """The row of `posts` of a new or a deleted post; None for other events."""
-    if event.kind not in ("post", "delete_post"):
-        return None
-    one = decode_document(event.document)
+def post_row(one: Document) -> dict[str, Any]:
+    """The row of `posts`."""
     return {
         "post_id": one.post_id, "author_id": one.author_id, "origin_post_id": one.chain[0][0] if one.chain else None,
         "subject_id": None if one.subject_id == NO_ID else one.subject_id, "created_at": one.created_at, "edited_at": None,
