@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from contracts.clock import DAY, SECOND
+from contracts.hashing import splitmix64
 from pipelines.sources.foreign_files import Columns
 
 HALF_DAY_US = DAY // 2
@@ -31,7 +32,7 @@ def moments_in_half_day(*columns_N: np.ndarray) -> np.ndarray:
     """Microseconds (N,) in [1 s, 12 h), a fixed hash of the integer columns (N,): stable, and blind to any outcome."""
     mixed_N = np.zeros(len(columns_N[0]), dtype=np.uint64)
     for column_N in columns_N:
-        mixed_N = _splitmix(mixed_N ^ column_N.astype(np.uint64))
+        mixed_N = splitmix64(mixed_N ^ column_N.astype(np.uint64))
     return SECOND + (mixed_N % np.uint64(HALF_DAY_US - SECOND)).astype(np.int64)
 
 
@@ -64,12 +65,3 @@ def _topics(tag_N: np.ndarray, day_N: np.ndarray, first: np.ndarray, tag_ids: np
     post_N = np.repeat(np.arange(len(first)), np.diff(np.r_[first, len(tag_N)]))
     order = np.lexsort((tag_N, -earlier_N, post_N))
     return tag_N[order][first]
-
-
-def _splitmix(value_N: np.ndarray) -> np.ndarray:
-    """One round of splitmix64 (Steele, Lea and Flood 2014), which spreads nearby integers over 64 bits."""
-    with np.errstate(over="ignore"):
-        mixed_N = value_N + np.uint64(0x9E3779B97F4A7C15)
-        mixed_N = (mixed_N ^ (mixed_N >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        mixed_N = (mixed_N ^ (mixed_N >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed_N ^ (mixed_N >> np.uint64(31))

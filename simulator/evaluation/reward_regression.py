@@ -6,7 +6,7 @@ Shapes: N rows, F inputs.
 import numpy as np
 
 from contracts.errors import BadInput
-from simulator.evaluation.hashing import splitmix64
+from contracts.hashing import splitmix64
 
 _TREES = {
     "objective": "regression", "num_leaves": 15, "learning_rate": 0.08, "min_data_in_leaf": 100, "feature_fraction": 0.6,

@@ -7,12 +7,12 @@ import numpy as np
 from contracts.dataset import Dataset
 from contracts.errors import BadInput
 from contracts.files import canonical_json
+from contracts.hashing import splitmix64
 from contracts.progress import stage
 from contracts.samples import SAMPLES
 from contracts.splits import TimeSplit
 from contracts.workspace import Workspace
 from serving.feed import VALUE_MODEL_FILE, ValueModel, pool_policy
-from simulator.evaluation.hashing import splitmix64
 from simulator.replay.checks import check_features, check_split, check_sums
 from simulator.replay.clocks import check_lake_clocks
 from simulator.replay.contents import Findings, compose

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from contracts.errors import BadInput
+from contracts.hashing import splitmix64
 from contracts.samples import SAMPLES
 from contracts.splits import TimeSplit
 from contracts.tables import IMPRESSIONS, POSTS, REQUESTS
 from contracts.tasks import TASK_NAMES, TASKS
 from contracts.workspace import Workspace
-from simulator.evaluation.hashing import splitmix64
 from simulator.evaluation.logged_data import LoggedData
 from simulator.replay.checks import (
     check_births,
