@@ -157,12 +157,7 @@ class GatherAlike(nn.Module):
         return _GatherAlike.apply(hidden_BLD, self.group)
 
 
-class _GatherAlike(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, group: Group) -> torch.Tensor:
-        ctx.group = group
-        return _gather_tokens(tensor, group)
-
+class _GatherAlike(_GatherTokens):
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
         return grad.chunk(ctx.group.size, dim=_SEQUENCE_DIM)[ctx.group.index].contiguous(), None

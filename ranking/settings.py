@@ -23,7 +23,31 @@ class PrerankSettings(Settings):
     seed: int = Field(7, ge=0)
 
 
-class SequenceSettings(Settings):
+class _NetworkSettings(Settings):
+    """What both rankers' networks and trainings have in common."""
+
+    experts: int = Field(4, ge=1, description="experts of the mixture over tasks")
+    expert_width: int = Field(64, ge=1, description="units in an expert's hidden layer; its output has half as many")
+    tower_width: int = Field(32, ge=1, description="units in a task tower's hidden layer")
+    embedding_dim: int = Field(8, ge=1, description="length of a category's embedding")
+    category_codes: int = Field(256, ge=1, description="most codes of a category that get an embedding of their own")
+    category_rows: int = Field(50, ge=1, description="fewest training rows for a code to get an embedding of its own")
+    learning_rate: float = Field(3e-3, gt=0, description="peak rate of the first try")
+    weight_decay: float = Field(1e-2, ge=0)
+    clip_norm: float = Field(1.0, gt=0, description="largest global gradient norm")
+    patience: int = Field(2, ge=1, description="epochs without a better validation figure before the end")
+    precision: str = Field("float64", pattern="^float(32|64)$", description="float64: equal under any layout")
+    exposure_clip: float | None = Field(
+        None, gt=0, description="weigh rows by 1/propensity, clipped at this multiple of the mean; unset: equal weights"
+    )
+    threads: int = Field(
+        1, ge=1, le=1024, description="CPU threads of each rank; more ranks gain more than more threads"
+    )
+    collective_timeout_s: float = Field(60.0, gt=0, description="seconds after which a silent rank counts as lost")
+    seed: int = Field(7, ge=0)
+
+
+class SequenceSettings(_NetworkSettings):
     """Behaviour-sequence ranker; environment prefix FEEDLOOP_SEQUENCE_."""
 
     model_config = SettingsConfigDict(env_prefix="FEEDLOOP_SEQUENCE_", frozen=True, extra="forbid")
@@ -43,56 +67,20 @@ class SequenceSettings(Settings):
     sparse_experts: int = Field(4, ge=0, description="experts of each layer's feed-forward; 0: one dense network")
     top_k: int = Field(2, ge=1, description="experts that a token goes to")
     dropout: float = Field(0.2, ge=0, lt=1)
-    experts: int = Field(4, ge=1, description="experts of the mixture over tasks")
-    expert_width: int = Field(
-        64, ge=1, description="units in such an expert's hidden layer; its output has half as many"
-    )
-    tower_width: int = Field(32, ge=1, description="units in a task tower's hidden layer")
-    embedding_dim: int = Field(8, ge=1, description="length of a category's embedding")
-    category_codes: int = Field(256, ge=1, description="most codes of a category that get an embedding of their own")
-    category_rows: int = Field(50, ge=1, description="fewest training rows for a code to get an embedding of its own")
     epochs: int = Field(10, ge=1, description="most passes over the training samples")
     batch_size: int = Field(128, ge=1, description="samples (a history with its candidates) of a global batch")
-    learning_rate: float = Field(3e-3, gt=0, description="peak rate of the first try")
     tries: int = Field(
         2, ge=1, description="most tries, each at a third of the rate before, while a try overfits at once"
     )
-    weight_decay: float = Field(1e-2, ge=0)
-    clip_norm: float = Field(1.0, gt=0, description="largest global gradient norm")
-    patience: int = Field(2, ge=1, description="epochs without a better validation figure before the end")
-    precision: str = Field("float64", pattern="^float(32|64)$", description="float64: equal under any layout")
-    exposure_clip: float | None = Field(None, gt=0, description="as that of the ranker")
-    threads: int = Field(1, ge=1, le=1024, description="CPU threads of each rank")
-    collective_timeout_s: float = Field(60.0, gt=0, description="seconds after which a silent rank counts as lost")
-    seed: int = Field(7, ge=0)
 
 
-class RankerSettings(Settings):
+class RankerSettings(_NetworkSettings):
     """Ranker; environment prefix FEEDLOOP_RANKER_."""
 
     model_config = SettingsConfigDict(env_prefix="FEEDLOOP_RANKER_", frozen=True, extra="forbid")
 
-    experts: int = Field(4, ge=1)
-    expert_width: int = Field(64, ge=1, description="units in an expert's hidden layer; its output has half as many")
-    tower_width: int = Field(32, ge=1, description="units in a task tower's hidden layer")
-    embedding_dim: int = Field(8, ge=1, description="length of a category's embedding")
-    category_codes: int = Field(256, ge=1, description="most codes of a category that get an embedding of their own")
-    category_rows: int = Field(50, ge=1, description="fewest training rows for a code to get an embedding of its own")
     epochs: int = Field(12, ge=1, description="most passes over the training rows")
     batch_size: int = Field(2048, ge=1, description="rows of a global batch, over all ranks")
-    learning_rate: float = Field(3e-3, gt=0, description="peak rate of the first try")
     tries: int = Field(
         3, ge=1, description="most tries, each at a third of the rate before, while a try overfits at once"
     )
-    weight_decay: float = Field(1e-2, ge=0)
-    clip_norm: float = Field(1.0, gt=0, description="largest global gradient norm")
-    patience: int = Field(2, ge=1, description="epochs without a better validation figure before the end")
-    precision: str = Field("float64", pattern="^float(32|64)$", description="float64: equal on any number of ranks")
-    exposure_clip: float | None = Field(
-        None, gt=0, description="weigh rows by 1/propensity, clipped at this multiple of the mean; unset: equal weights"
-    )
-    threads: int = Field(
-        1, ge=1, le=1024, description="CPU threads of each rank; more ranks gain more than more threads"
-    )
-    collective_timeout_s: float = Field(60.0, gt=0, description="seconds after which a silent rank counts as lost")
-    seed: int = Field(7, ge=0)
