@@ -1,13 +1,15 @@
 """The lake: Parquet partitioned by UTC day, each table behind one manifest that is replaced atomically.
 
-A table is `<root>/<name>/manifest.json` plus `<root>/<name>/dt=YYYY-MM-DD/<content hash>.parquet`. Readers follow the
-manifest alone, so they never see half a write; a writer killed at any moment leaves the old manifest in force, and
-files that no manifest names are swept by the next write. The same rows give the same bytes.
+A table is `<root>/<name>/manifest.json` plus `<root>/<name>/dt=YYYY-MM-DD/<content hash>.parquet`, one file or several
+of a day. Readers follow the manifest alone, so they never see half a write; a writer killed at any moment leaves the
+old manifest in force. `manifest.previous.json` keeps the versions before it, so that who began to read one can finish;
+files that no kept version names are swept by the next write. The same rows give the same bytes.
 """
 
+import contextlib
 import functools
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,8 +21,19 @@ import pyarrow.parquet as pq
 
 from contracts.clock import DAY, day_of, days_of
 from contracts.errors import BadInput
-from contracts.files import canonical_json, hash_bytes, hash_file, hash_value, read_record, write_atomically
+from contracts.files import (
+    canonical_json,
+    hash_bytes,
+    hash_file,
+    hash_value,
+    read_json,
+    read_record,
+    write_atomically,
+    write_together,
+)
 from contracts.tables import TableSpec
+
+MANIFEST, PREVIOUS = "manifest.json", "manifest.previous.json"
 
 
 @dataclass(frozen=True)
@@ -34,6 +47,25 @@ class TableManifest:
     parents: dict[str, str]
     days: dict[str, dict]
 
+    def files(self) -> list[dict]:
+        """`file`, `rows` and `hash` of every file, by day and, within one, in the table's order."""
+        return [one for day in self.days.values() for one in files_of(day)]
+
+
+def files_of(day: Mapping) -> list[dict]:
+    """The files of one day of a manifest, in the table's order. A day in one file is told without a list."""
+    return list(day.get("files", [day]))
+
+
+def _day(files: list[dict]) -> dict:
+    if len(files) == 1:
+        return files[0]
+    return {
+        "files": files,
+        "rows": sum(one["rows"] for one in files),
+        "hash": hash_value([one["hash"] for one in files]),
+    }
+
 
 def _schema_hash(schema: pa.Schema) -> str:
     return hash_value([[field.name, str(field.type), field.nullable] for field in schema])
@@ -46,13 +78,51 @@ def _content(path: Path, changed_ns: int, size: int) -> str:
 
 
 def check_made_of(manifest: TableManifest, lake: "Lake", specs: Iterable[TableSpec], step: str) -> None:
-    """`BadInput` when the table of `manifest` was made from other versions of `specs` than `lake` now holds."""
-    now = content_hashes(lake, specs)
-    changed = [name for name, digest in now.items() if manifest.parents.get(name, digest) != digest]
+    """`BadInput` when the table of `manifest` was made from other versions of `specs` than `lake` now holds.
+
+    It names the days that came, went or changed, where the manifest's parents are those of `made_of`.
+    """
+    changed = changed_days(manifest, lake, specs)
     if changed:
-        raise BadInput(
-            f"{manifest.name} was made before table {', '.join(changed)} changed: run `feedloop {step}` again"
-        )
+        named = ", ".join(f"{name}{_some(days)}" for name, days in changed.items())
+        raise BadInput(f"{manifest.name} was made before table {named} changed: run `feedloop {step}` again")
+
+
+def changed_days(manifest: TableManifest, lake: "Lake", specs: Iterable[TableSpec]) -> dict[str, list[str]]:
+    """Which of `specs` changed since the table of `manifest` was made of them, and on which days: a late row's own day.
+
+    No days are named where the manifest does not tell them.
+    """
+    changed = {}
+    for spec in specs:
+        now = made_of(lake, [spec])
+        if not now or manifest.parents.get(spec.name, now[spec.name]) == now[spec.name]:
+            continue
+        mark = f"{spec.name} "
+        days = [
+            {key: one for key, one in parents.items() if key.startswith(mark)} for parents in (manifest.parents, now)
+        ]
+        moved = sorted(key for key in days[0] | days[1] if days[0].get(key) != days[1].get(key)) if days[0] else []
+        changed[spec.name] = [key.removeprefix(mark) for key in moved]
+    return changed
+
+
+def made_of(lake: "Lake", specs: Iterable[TableSpec]) -> dict[str, str]:
+    """`content_hashes`, and beside each table's `<name> <day>` -> the start of that day's hash, for `changed_days`."""
+    hashes = {}
+    for spec in specs:
+        if lake.exists(spec):
+            manifest = lake.manifest(spec)
+            hashes[spec.name] = manifest.content_hash
+            hashes |= {f"{spec.name} {day}": entry["hash"][:16] for day, entry in manifest.days.items()}
+    return hashes
+
+
+def _some(days: list[str]) -> str:
+    if not days:
+        return ""
+    more = f" and {len(days) - 3} more days" if len(days) > 3 else ""
+    return f" ({', '.join(days[:3])}{more})"
 
 
 def conform(table: pa.Table, spec: TableSpec) -> pa.Table:
@@ -74,19 +144,24 @@ def conform(table: pa.Table, spec: TableSpec) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=spec.schema)
 
 
-class Lake:
-    """Tables under one folder."""
+def in_order(table: pa.Table, spec: TableSpec) -> pa.Table:
+    """`conform`ed rows in the spec's order."""
+    return conform(table, spec).sort_by([(name, "ascending") for name in spec.order])
 
-    def __init__(self, root: Path):
-        self.root = Path(root)
+
+class Lake:
+    """Tables under one folder; of each, `keep` versions before the one in force stay readable."""
+
+    def __init__(self, root: Path, keep: int = 1):
+        self.root, self.keep = Path(root), keep
 
     def exists(self, spec: TableSpec) -> bool:
         """Whether the table was ever written."""
-        return (self.root / spec.name / "manifest.json").is_file()
+        return (self.root / spec.name / MANIFEST).is_file()
 
     def manifest(self, spec: TableSpec) -> TableManifest:
         """The table's manifest; `BadInput` when the table was never written."""
-        path = self.root / spec.name / "manifest.json"
+        path = self.root / spec.name / MANIFEST
         if not path.is_file():
             raise BadInput(f"table {spec.name} is not in {self.root}: run the step that writes it first")
         return read_record(path, TableManifest)
@@ -97,31 +172,50 @@ class Lake:
 
         Rows are put in the spec's order, so a re-run with the same rows writes the same bytes.
         """
-        table = conform(table, spec).sort_by([(name, "ascending") for name in spec.order])
+        table = in_order(table, spec)
         day_N = days_of(table[spec.day_column].to_numpy())
-        folder = self.root / spec.name
         days = dict(self.manifest(spec).days) if keep_other_days and self.exists(spec) else {}
         for day in np.unique(day_N):
-            rows = table.filter(pa.array(day_N == day))
-            sink = io.BytesIO()
-            pq.write_table(rows.combine_chunks(), sink, compression="zstd", write_statistics=True)
-            content = sink.getvalue()
-            digest = hash_bytes(content)
-            path = folder / f"dt={day}" / f"{digest[:32]}.parquet"
-            if not path.is_file() or hash_file(path) != digest:
-                write_atomically(path, content)
-            days[str(day)] = {"file": f"dt={day}/{path.name}", "rows": rows.num_rows, "hash": digest}
+            days[str(day)] = self._write_file(spec, day, table.filter(pa.array(day_N == day)))
         return self._replace_manifest(spec, days, parents or {})
 
+    def write_file(self, spec: TableSpec, table: pa.Table) -> dict:
+        """Writes rows of one UTC day, one or more, as one file and returns its entry in a manifest.
+
+        Nobody reads it before `put_in_force` names it: several processes may each write some files of a table.
+        """
+        table = in_order(table, spec)
+        (day,) = np.unique(days_of(table[spec.day_column].to_numpy()))
+        return self._write_file(spec, day, table)
+
+    def _write_file(self, spec: TableSpec, day: np.datetime64, rows: pa.Table) -> dict:
+        sink = io.BytesIO()
+        pq.write_table(rows.combine_chunks(), sink, compression="zstd", write_statistics=True)
+        content = sink.getvalue()
+        digest = hash_bytes(content)
+        path = self.root / spec.name / f"dt={day}" / f"{digest[:32]}.parquet"
+        if not path.is_file() or hash_file(path) != digest:
+            write_atomically(path, content)
+        return {"file": f"dt={day}/{path.name}", "rows": rows.num_rows, "hash": digest}
+
+    def put_in_force(
+        self, spec: TableSpec, files: Iterable[dict], parents: dict[str, str] | None = None
+    ) -> TableManifest:
+        """Replaces the table by `files` of `write_file`, which are given in the table's order."""
+        days: dict[str, list[dict]] = {}
+        for one in files:
+            days.setdefault(one["file"].split("/")[0].removeprefix("dt="), []).append(one)
+        return self._replace_manifest(spec, {day: _day(some) for day, some in days.items()}, parents or {})
+
     def drop_days(self, spec: TableSpec, days: Iterable[str]) -> TableManifest:
-        """The table without these days (`YYYY-MM-DD`); their files are swept, so keep a copy of what is still wanted."""
+        """The table without these days (`YYYY-MM-DD`); their files are swept in time, so copy what is still wanted."""
         manifest, gone = self.manifest(spec), set(days)
         return self._replace_manifest(
             spec, {day: entry for day, entry in manifest.days.items() if day not in gone}, manifest.parents
         )
 
     def _replace_manifest(self, spec: TableSpec, days: dict[str, dict], parents: dict[str, str]) -> TableManifest:
-        """Puts these days in force, in one step, and sweeps the files of all others."""
+        """Puts these days in force, in one step, and sweeps the files that no kept version names."""
         days = dict(sorted(days.items()))
         schema_hash = _schema_hash(spec.schema)
         manifest = TableManifest(
@@ -130,9 +224,23 @@ class Lake:
             parents=dict(sorted(parents.items())), days=days,
         )  # fmt: skip
         folder = self.root / spec.name
-        write_atomically(folder / "manifest.json", canonical_json(manifest.__dict__))
-        self._sweep(folder, {entry["file"] for entry in days.values()})
+        # A version that comes again, as when a step is run twice, takes no place among the earlier ones.
+        earlier = [one for one in self._versions(spec) if one.content_hash != manifest.content_hash][: self.keep]
+        contents = {folder / MANIFEST: canonical_json(manifest.__dict__)}
+        if earlier or (folder / PREVIOUS).exists():
+            contents = {folder / PREVIOUS: canonical_json([one.__dict__ for one in earlier])} | contents
+        write_together(contents)
+        self._sweep(folder, {one["file"] for version in (manifest, *earlier) for one in version.files()})
         return manifest
+
+    def _versions(self, spec: TableSpec) -> list[TableManifest]:
+        """The version in force and those kept before it, newest first; what is damaged is none."""
+        found = []
+        with contextlib.suppress(BadInput):
+            found.append(self.manifest(spec))
+        with contextlib.suppress(BadInput, TypeError):
+            found += [TableManifest(**one) for one in read_json(self.root / spec.name / PREVIOUS)]
+        return found
 
     def upsert(self, spec: TableSpec, table: pa.Table, key: Sequence[str]) -> TableManifest:
         """Adds the rows of `table`, each in its own day, in place of rows of that day with the same `key` columns.
@@ -155,7 +263,7 @@ class Lake:
         return self.write(spec, table, parents=parents, keep_other_days=True)
 
     def _sweep(self, folder: Path, kept: set[str]) -> None:
-        for path in folder.glob("dt=*/*"):
+        for path in (*folder.glob("dt=*/*"), *folder.glob(".*.tmp")):
             if f"{path.parent.name}/{path.name}" not in kept:
                 path.unlink(missing_ok=True)
         for path in folder.glob("dt=*"):
@@ -170,7 +278,7 @@ class Lake:
         days = self.manifest(spec).days
         first = str(day_of(start)) if start is not None else ""
         last = str(day_of(end - 1)) if end is not None else "9999-12-31"
-        wanted = [entry for day, entry in days.items() if first <= day <= last]
+        wanted = [one for day, entry in days.items() if first <= day <= last for one in files_of(entry)]
         for entry in wanted:
             path = self.root / spec.name / entry["file"]
             if not path.is_file():

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from contracts.errors import BadInput
 from contracts.files import canonical_json, write_atomically
-from contracts.lake import Lake
+from contracts.lake import Lake, files_of
 from contracts.progress import say, stage
 from contracts.settings import Settings
 from contracts.tables import TABLES, TableSpec
@@ -159,9 +159,9 @@ def _days_out(lake: Lake, breaches: list[Breach]) -> dict[str, list[str]]:
 def _move_out(workspace: Workspace, spec: TableSpec, days: list[str]) -> None:
     """The files go to the quarantine first, so that a run that is killed between the two has lost nothing."""
     manifest = workspace.lake.manifest(spec)
-    for day in days:
-        source = workspace.lake.root / spec.name / manifest.days[day]["file"]
-        target = workspace.lake.root / "quarantine" / "days" / spec.name / f"dt={day}" / source.name
+    for name in [one["file"] for day in days for one in files_of(manifest.days[day])]:
+        source = workspace.lake.root / spec.name / name
+        target = workspace.lake.root / "quarantine" / "days" / spec.name / name
         if not target.is_file():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target.with_suffix(".tmp"))
