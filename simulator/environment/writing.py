@@ -1,12 +1,13 @@
 """Writes what happened to the lake as the days pass, so that a log need not fit into memory."""
 
 from collections.abc import Iterable
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from contracts.clock import DAY
-from contracts.lake import Lake, TableManifest, conform
+from contracts.lake import TableManifest, conform
 from contracts.progress import say
 from contracts.tables import ACTIONS, IMPRESSIONS, REQUESTS, SESSIONS, TableSpec
 from contracts.tasks import TASK_NAMES
@@ -17,10 +18,17 @@ from simulator.environment.settings import EnvironmentSettings
 from simulator.environment.world import World
 
 
+class TableWriter(Protocol):
+    """Where a log is written to: a lake, or memory."""
+
+    def write(self, spec: TableSpec, table: pa.Table, *, keep_other_days: bool = False) -> TableManifest:
+        """Replaces the table, or the days of it that `table` has rows of."""
+
+
 class DaySink:
     """A table whose rows come in order of days; rows of a day that is not over wait for those that still come."""
 
-    def __init__(self, lake: Lake, spec: TableSpec):
+    def __init__(self, lake: TableWriter, spec: TableSpec):
         self._lake, self.spec = lake, spec
         self._waiting = spec.schema.empty_table()
         self.manifest: TableManifest | None = None
@@ -42,7 +50,7 @@ class LogWriter:
     A log of few people is drawn and written in one piece, one of many (`EnvironmentSettings.by_day`) day by day.
     """
 
-    def __init__(self, rng: np.random.Generator, lake: Lake, settings: EnvironmentSettings, maker: PoolMaker,
+    def __init__(self, rng: np.random.Generator, lake: TableWriter, settings: EnvironmentSettings, maker: PoolMaker,
                  world: World, policy_name: str):  # fmt: skip
         self._rng, self._settings, self._maker, self._policy = rng, settings, maker, policy_name
         self._world = world

@@ -9,7 +9,7 @@ from scipy import special, stats
 LEVEL = 0.95
 Z = float(special.ndtri((1 + LEVEL) / 2))
 GROUPS = 20
-"""Groups of viewers that a jackknife leaves out in turn."""
+"""Groups of clusters that a jackknife leaves out in turn."""
 
 
 @dataclass(frozen=True)
@@ -69,17 +69,36 @@ def among_worlds(value_R: np.ndarray, unit: str, setting: str = "", place: int |
     return Estimate.around(value_R.mean(), reach, unit, setting, place)
 
 
-def jackknife(cluster_N: np.ndarray, fit: Callable[[np.ndarray], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Value (P,) of `fit(kept_N)` on all rows, and half the width (P,) of its 95% interval.
-
-    Whole clusters (viewers: what one person does hangs together) are left out, a twentieth at a time; Student's t.
-    """
+def groups_of(cluster_N: np.ndarray) -> np.ndarray:
+    """Group (N,) of `GROUPS` that each row's cluster falls into; whole clusters together (what a person does hangs together)."""
     group_N = np.asarray(cluster_N).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(40)
-    group_N %= np.uint64(GROUPS)
-    value_P = fit(np.ones(len(group_N), bool))
-    without_GP = np.stack([fit(group_N != group) for group in range(GROUPS)])
+    return (group_N % np.uint64(GROUPS)).astype(np.int64)
+
+
+def jackknife_reach(without_GP: np.ndarray) -> np.ndarray:
+    """Half the width (P,) of the 95% interval, from the values without each group in turn (G, P); Student's t."""
     error_P = np.sqrt((GROUPS - 1) / GROUPS * ((without_GP - without_GP.mean(axis=0)) ** 2).sum(axis=0))
-    return value_P, special.stdtrit(GROUPS - 1, (1 + LEVEL) / 2) * error_P
+    return special.stdtrit(GROUPS - 1, (1 + LEVEL) / 2) * error_P
+
+
+def jackknife(cluster_N: np.ndarray, fit: Callable[[np.ndarray], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Value (P,) of `fit(kept_N)` on all rows, and half the width (P,) of its 95% interval, by clusters left out."""
+    group_N = groups_of(cluster_N)
+    value_P = fit(np.ones(len(group_N), bool))
+    return value_P, jackknife_reach(np.stack([fit(group_N != group) for group in range(GROUPS)]))
+
+
+def jackknife_of_sums(sums_GX: np.ndarray, fit: Callable[[np.ndarray], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """As `jackknife`, for a value that depends on sums over rows alone: of each group of `groups_of` (G, X)."""
+    total_X = sums_GX.sum(axis=0)
+    return fit(total_X), jackknife_reach(np.stack([fit(total_X - sums_X) for sums_X in sums_GX]))
+
+
+def sums_by_group(
+    group_N: np.ndarray, class_N: np.ndarray, classes: int, weight_N: np.ndarray | None = None
+) -> np.ndarray:
+    """Rows, or their weights, of each group and class (G, C)."""
+    return np.bincount(group_N * classes + class_N, weight_N, GROUPS * classes).reshape(GROUPS, classes)
 
 
 def clustered_covariance(score_NP: np.ndarray, hessian_PP: np.ndarray, *cluster_N: np.ndarray) -> np.ndarray:

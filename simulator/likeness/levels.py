@@ -8,7 +8,6 @@ many. In a simulated world ties are known, so each act counts exp(level + slope 
 Shapes: A tasks, G groups, R worlds, I impressions, J acts.
 """
 
-import tempfile
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,11 +17,11 @@ from contracts.errors import BadInput
 from contracts.files import hash_value
 from contracts.progress import say
 from contracts.tasks import TASK_NAMES
-from contracts.workspace import Workspace
-from simulator.environment import EnvironmentSettings, Truth, simulate
+from simulator.environment import EnvironmentSettings
 from simulator.likeness.estimates import Fit, among_worlds
-from simulator.likeness.log import Impressions, LoggedLog, read_log
+from simulator.likeness.log import Impressions, LoggedLog
 from simulator.likeness.ties import contact_groups
+from simulator.likeness.worlds import world_of
 
 GROUP_OF_CONTACTS = np.array([0, 1, 1, 2, 2])
 GROUPS = 3
@@ -103,16 +102,12 @@ def fit_levels(log: LoggedLog, settings: EnvironmentSettings, fit: Fit, worlds: 
 
 
 def _world(settings: EnvironmentSettings, looks_known: bool) -> World:
-    with tempfile.TemporaryDirectory() as folder:
-        workspace = Workspace(folder)
-        simulate(workspace, settings)
-        try:
-            log = read_log(workspace.lake)
-        except BadInput as error:
-            raise BadInput(
-                f"the log is too small for its action rates to be matched: in a simulated world of its size, {error}"
-            ) from None
-        latents = Truth.load(workspace).latents
+    try:
+        log, latents = world_of(settings)
+    except BadInput as error:
+        raise BadInput(
+            f"the log is too small for its action rates to be matched: in a simulated world of its size, {error}"
+        ) from None
     shown = log.impressions
     assert shown is not None
     group_I = GROUP_OF_CONTACTS[contact_groups(log, shown)]

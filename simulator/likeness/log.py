@@ -3,6 +3,7 @@
 Shapes: U users, E directed friendships, P posts, I impressions, S sessions, C contacts.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +31,14 @@ from contracts.tables import (
 )
 from contracts.tasks import CONTACTS, TASK_NAMES
 
+READ = (USERS, FRIENDSHIPS, POSTS, REQUESTS, IMPRESSIONS, ACTIONS, SESSIONS)
+COLUMNS = {
+    "users": ("user_id", "registered_at"), "friendships": ("user_id", "friend_id"),
+    "posts": ("post_id", "author_id", "origin_post_id", "created_at", "kind", "topic", "visibility"),
+    "requests": ("request_id", "candidates"),
+    "impressions": ("request_id", "user_id", "post_id", "position", "shown_at", "viewed_ms", "policy", "propensity"),
+}  # fmt: skip
+"""Table -> the columns that a fit needs; all of the other tables'."""
 FEWEST = {"users": 10, "friendships": 20, "posts": 50, "impressions": 500, "sessions": 50}
 """Fewer rows than that are no log to fit anything to."""
 
@@ -109,32 +118,42 @@ def read_log(lake: Lake) -> LoggedLog:
     Users, friendships and posts are needed; without impressions, actions or sessions what they show is not fitted.
     """
     dataset = Dataset.load(lake.root / "dataset.json")
-    users = _needed(lake, USERS, "user_id", "registered_at")
-    edges = _needed(lake, FRIENDSHIPS, "user_id", "friend_id")
-    posts = _needed(lake, POSTS, "post_id", "author_id", "origin_post_id", "created_at", "kind", "topic", "visibility")
-    user_ids = np.sort(users["user_id"].to_numpy())
-    users = users.sort_by("user_id")
-    posts = posts.sort_by("post_id")
-    post_ids = posts["post_id"].to_numpy()
+    tables = {spec.name: lake.read(spec, COLUMNS.get(spec.name)) for spec in READ if lake.exists(spec)}
+    return log_of(tables, dataset, content_hashes(lake, TABLES.values()), str(lake.root))
+
+
+def log_of(tables: Mapping[str, pa.Table], dataset: Dataset, parents: dict[str, str], where: str) -> LoggedLog:
+    """The log that the tables of `READ` hold, by name; as `read_log`, which says `where` they lie."""
+    tables = dict(tables)
+    for spec in (USERS, FRIENDSHIPS, POSTS):
+        if spec.name not in tables:
+            raise BadInput(f"{where} has no table {spec.name}: a log without it cannot be fitted")
+        _check_enough(tables[spec.name], spec, where)
     absent: dict[str, str] = {}
+    for spec in (ACTIONS, SESSIONS, IMPRESSIONS):
+        table = tables.setdefault(spec.name, spec.schema.empty_table())
+        if not table.num_rows:
+            absent[spec.name] = f"the log has no {spec.name}"
+        else:
+            # A table that was begun and is too short to fit is refused: it is more likely cut off than meant.
+            _check_enough(table, spec, where)
+    users, posts, edges = tables["users"].sort_by("user_id"), tables["posts"].sort_by("post_id"), tables["friendships"]
+    user_ids, post_ids = users["user_id"].to_numpy(), posts["post_id"].to_numpy()
     author_P = _index(user_ids, posts["author_id"].to_numpy(), "posts", "author_id")
     origin_P = _index(post_ids, posts["origin_post_id"].fill_null(-1).to_numpy(), "posts", "origin_post_id", none=-1)
-    pairs = np.unique(
-        np.stack(
-            [_index(user_ids, edges[name].to_numpy(), "friendships", name) for name in ("user_id", "friend_id")], 1
-        ),
-        axis=0,
+    user_E, friend_E = (
+        _index(user_ids, edges[name].to_numpy(), "friendships", name) for name in ("user_id", "friend_id")
     )
-    actions = _optional(lake, ACTIONS, absent)
+    pair_E = np.unique(user_E * len(user_ids) + friend_E)
+    actions, sessions = tables["actions"], tables["sessions"]
     contacts = actions.filter(pc.is_in(actions["kind"], value_set=pa.array(CONTACTS)))
-    sessions = _optional(lake, SESSIONS, absent)
     return LoggedLog(
-        dataset=dataset, parents=content_hashes(lake, TABLES.values()),
-        registered_at_U=users["registered_at"].to_numpy(), user_E=pairs[:, 0], friend_E=pairs[:, 1],
+        dataset=dataset, parents=parents,
+        registered_at_U=users["registered_at"].to_numpy(), user_E=pair_E // len(user_ids), friend_E=pair_E % len(user_ids),
         author_P=author_P, root_author_P=author_P[_roots(origin_P)], created_at_P=posts["created_at"].to_numpy(),
         kind_P=_codes(posts["kind"], POST_KINDS, "posts", "kind"), topic_P=posts["topic"].to_numpy(),
         visibility_P=_codes(posts["visibility"], VISIBILITIES, "posts", "visibility"),
-        impressions=_impressions(lake, dataset, actions, user_ids, post_ids, absent),
+        impressions=_impressions(tables, dataset, user_ids, post_ids, absent),
         contact_user_C=_index(user_ids, contacts["user_id"].to_numpy(), "actions", "user_id"),
         contact_author_C=_index(user_ids, contacts["author_id"].to_numpy(), "actions", "author_id"),
         contact_known_at_C=contacts["known_at"].to_numpy(),
@@ -144,27 +163,10 @@ def read_log(lake: Lake) -> LoggedLog:
     )  # fmt: skip
 
 
-def _needed(lake: Lake, spec: TableSpec, *columns: str) -> pa.Table:
-    if not lake.exists(spec):
-        raise BadInput(f"{lake.root} has no table {spec.name}: a log without it cannot be fitted")
-    table = lake.read(spec, columns)
-    if table.num_rows < FEWEST[spec.name]:
-        raise BadInput(
-            f"table {spec.name} of {lake.root} has {table.num_rows} rows; fitting takes at least {FEWEST[spec.name]}"
-        )
-    return table
-
-
-def _optional(lake: Lake, spec: TableSpec, absent: dict[str, str]) -> pa.Table:
-    """The table, empty where the lake has none; a table that was begun and is too short to fit is refused."""
-    table = lake.read(spec) if lake.exists(spec) else spec.schema.empty_table()
-    if not table.num_rows:
-        absent[spec.name] = f"the log has no {spec.name}"
-    elif table.num_rows < FEWEST.get(spec.name, 0):
-        raise BadInput(
-            f"table {spec.name} of {lake.root} has {table.num_rows} rows; fitting takes at least {FEWEST[spec.name]}"
-        )
-    return table
+def _check_enough(table: pa.Table, spec: TableSpec, where: str) -> None:
+    fewest = FEWEST.get(spec.name, 0)
+    if table.num_rows < fewest:
+        raise BadInput(f"table {spec.name} of {where} has {table.num_rows} rows; fitting takes at least {fewest}")
 
 
 def _index(
@@ -203,9 +205,9 @@ def _roots(origin_P: np.ndarray) -> np.ndarray:
     return root_P
 
 
-def _impressions(lake: Lake, dataset: Dataset, actions: pa.Table, user_ids: np.ndarray, post_ids: np.ndarray,
+def _impressions(tables: Mapping[str, pa.Table], dataset: Dataset, user_ids: np.ndarray, post_ids: np.ndarray,
                  absent: dict[str, str]) -> Impressions | None:  # fmt: skip
-    table = _optional(lake, IMPRESSIONS, absent).sort_by([("request_id", "ascending"), ("position", "ascending")])
+    table = tables["impressions"].sort_by([("request_id", "ascending"), ("position", "ascending")])
     if table.num_rows and pc.all(pc.starts_with(table["policy"], "derived")).as_py():
         absent["impressions"] = "the log has no impressions: all of them were derived by a rule when it was read in"
         return None
@@ -224,16 +226,16 @@ def _impressions(lake: Lake, dataset: Dataset, actions: pa.Table, user_ids: np.n
         absent["propensities"] = f"{lacking} of {len(propensity_I)} impressions have no propensity"
     return Impressions(
         request_I=request_I, viewer_I=viewer_I, post_I=post_I, position_I=table["position"].to_numpy().astype(np.int64),
-        shown_at_I=shown_at_I, viewed_I=viewed_I, propensity_I=propensity_I, pool_I=_pools(lake, request_id_I),
-        acted_IA=_labels(actions, dataset.attribution_us, request_id_I, user_ids[viewer_I], post_ids[post_I], shown_at_I),
+        shown_at_I=shown_at_I, viewed_I=viewed_I, propensity_I=propensity_I, pool_I=_pools(tables.get("requests"), request_id_I),
+        acted_IA=_labels(tables["actions"], dataset.attribution_us, request_id_I, user_ids[viewer_I], post_ids[post_I], shown_at_I),
     )  # fmt: skip
 
 
-def _pools(lake: Lake, request_id_I: np.ndarray) -> np.ndarray:
+def _pools(table: pa.Table | None, request_id_I: np.ndarray) -> np.ndarray:
     """Size of each impression's pool (I,), 0 where the log has no request of it."""
-    if not lake.exists(REQUESTS):
+    if table is None:
         return np.zeros(len(request_id_I), np.int64)
-    table = lake.read(REQUESTS, ["request_id", "candidates"]).sort_by("request_id")
+    table = table.sort_by("request_id")
     ids, sizes = table["request_id"].to_numpy(), pc.list_value_length(table["candidates"]).to_numpy()
     if not len(ids):
         return np.zeros(len(request_id_I), np.int64)

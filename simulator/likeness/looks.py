@@ -15,7 +15,15 @@ from sklearn.linear_model import PoissonRegressor
 
 from contracts.clock import HOUR
 from contracts.tasks import TASK_NAMES
-from simulator.likeness.estimates import Estimate, Fit, jackknife
+from simulator.likeness.estimates import (
+    GROUPS,
+    Estimate,
+    Fit,
+    groups_of,
+    jackknife_of_sums,
+    jackknife_reach,
+    sums_by_group,
+)
 from simulator.likeness.log import Impressions, LoggedLog
 from simulator.likeness.slates import neighbours
 from simulator.likeness.ties import contact_groups
@@ -26,6 +34,8 @@ LARGEST_WEIGHT = 50.0
 """Inverse propensities are cut at this multiple of their mean."""
 DEEPEST = 30
 """Positions from here on share one estimate."""
+RIDGE = 1e-7
+"""Keeps the coefficient of a class in which nobody acted from running away; far too small to move the others."""
 
 
 def fit_examination(log: LoggedLog, fit: Fit) -> np.ndarray:
@@ -77,13 +87,16 @@ def _exponent(shown_K: np.ndarray, looked_K: np.ndarray) -> float:
 
 
 def _by_looks(shown: Impressions, position_I: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    def fit(kept_I: np.ndarray) -> np.ndarray:
-        shown_K = np.bincount(position_I[kept_I], minlength=int(position_I.max()) + 1)
-        looked_K = np.bincount(position_I[kept_I], shown.viewed_I[kept_I], minlength=len(shown_K))
+    depth, group_I = int(position_I.max()) + 1, groups_of(shown.viewer_I)
+    shown_GK = sums_by_group(group_I, position_I, depth)
+    looked_GK = sums_by_group(group_I, position_I, depth, shown.viewed_I)
+
+    def fit(sums_X: np.ndarray) -> np.ndarray:
+        shown_K, looked_K = sums_X[:depth], sums_X[depth:]
         rate_K = looked_K / np.maximum(shown_K, 1)
         return np.concatenate([[_exponent(shown_K * rate_K[0], looked_K)], rate_K / rate_K[0]])
 
-    return jackknife(shown.viewer_I, fit)
+    return jackknife_of_sums(np.concatenate([shown_GK, looked_GK], axis=1), fit)
 
 
 def _by_actions(
@@ -96,28 +109,50 @@ def _by_actions(
     acts_I = shown.acted_IA[:, ENGAGING_A].sum(axis=1)
     age_I = (shown.shown_at_I - log.created_at_P[shown.post_I]) / HOUR
     factors_IF = np.column_stack([
-        log.kind_P[shown.post_I], contact_groups(log, shown), np.searchsorted(AGE_EDGES_HOURS, age_I),
+        position_I, log.kind_P[shown.post_I], contact_groups(log, shown), np.searchsorted(AGE_EDGES_HOURS, age_I),
         np.minimum(neighbours(log, shown), 3),
     ])  # fmt: skip
-    cells, cell_I = np.unique(np.column_stack([position_I, factors_IF]), axis=0, return_inverse=True)
-    inputs_JX = hstack([_one_hot(column_J) for column_J in cells[:, 1:].T]).tocsr()
-    depth_J1 = csr_matrix(np.log1p(cells[:, :1]))
-    position_JK = _one_hot(cells[:, 0])
+    # One number a cell: rows of numbers take far longer to tell apart.
+    size_F = factors_IF.max(axis=0) + 1
+    code_I = np.ravel_multi_index(tuple(factors_IF.T), tuple(size_F))
+    codes_J, cell_I = np.unique(code_I, return_inverse=True)
+    cells = np.stack(np.unravel_index(codes_J, tuple(size_F)), axis=1)
+    group_I = groups_of(shown.viewer_I)
+    weight_GJ = sums_by_group(group_I, cell_I, len(cells), weight_I)
+    acts_GJ = sums_by_group(group_I, cell_I, len(cells), weight_I * acts_I)
+    inputs_JX = hstack([_one_hot(column_J) for column_J in cells[:, 1:].T])
+    depth_J1, position_JK = csr_matrix(np.log1p(cells[:, :1])), _one_hot(cells[:, 0])
+    slope, without_G = _log_linear(hstack([depth_J1, inputs_JX]).tocsr(), weight_GJ, acts_GJ, 1)
+    steps_K, without_GK = _log_linear(
+        hstack([position_JK, inputs_JX]).tocsr(), weight_GJ, acts_GJ, position_JK.shape[1]
+    )
+    values = np.concatenate([-slope, [1.0], np.exp(steps_K)])
+    return values, jackknife_reach(np.column_stack([-without_G, np.ones(GROUPS), np.exp(without_GK)]))
 
-    designs = [hstack([first, inputs_JX]).tocsr() for first in (depth_J1, position_JK)]
-    # Each refit of the jackknife begins at the one before it, which lies close by.
-    models = [PoissonRegressor(alpha=1e-7, solver="lbfgs", tol=1e-6, max_iter=1000, warm_start=True) for _ in designs]
 
-    def fit(kept_I: np.ndarray) -> np.ndarray:
-        weight_J = np.bincount(cell_I[kept_I], weight_I[kept_I], minlength=len(cells))
-        acts_J = np.bincount(cell_I[kept_I], (weight_I * acts_I)[kept_I], minlength=len(cells))
-        used_J = weight_J > 0
-        for model, design_JX in zip(models, designs):
-            model.fit(design_JX[used_J], acts_J[used_J] / weight_J[used_J], sample_weight=weight_J[used_J])
-        steps_K = models[1].coef_[: position_JK.shape[1]]
-        return np.concatenate([[-models[0].coef_[0], 1.0], np.exp(steps_K)])
+def _log_linear(
+    design_JX: csr_matrix, weight_GJ: np.ndarray, acts_GJ: np.ndarray, first: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The first `first` coefficients of a Poisson regression of acts per weight, and those without each group (G, first).
 
-    return jackknife(shown.viewer_I, fit)
+    Without a group they are one step of Newton's method away: the groups are small, and the likelihood nearly a parabola.
+    """
+    weight_J = weight_GJ.sum(axis=0)
+    model = PoissonRegressor(alpha=RIDGE, solver="newton-cholesky", tol=1e-7, max_iter=100)
+    model.fit(design_JX, acts_GJ.sum(axis=0) / weight_J, sample_weight=weight_J)
+    mean_J = model.predict(design_JX)
+    inputs_JX = hstack([design_JX, csr_matrix(np.ones((len(weight_J), 1)))]).tocsr()
+    score_GX = (acts_GJ - weight_GJ * mean_J) @ inputs_JX
+
+    def hessian(at_J: np.ndarray) -> np.ndarray:
+        return (inputs_JX.T @ inputs_JX.multiply((at_J * mean_J)[:, None])).toarray()
+
+    ridge_XX = RIDGE * weight_J.sum() * np.eye(inputs_JX.shape[1])
+    whole_XX = hessian(weight_J) + ridge_XX
+    steps_GX = np.stack([
+        np.linalg.solve(whole_XX - hessian(weight_J), score_X) for weight_J, score_X in zip(weight_GJ, score_GX)
+    ])  # fmt: skip
+    return model.coef_[:first], model.coef_[:first] - steps_GX[:, :first]
 
 
 def _one_hot(code_J: np.ndarray) -> csr_matrix:

@@ -10,7 +10,7 @@ import numpy as np
 
 from contracts.clock import HOUR
 from contracts.tasks import TASK_NAMES
-from simulator.likeness.estimates import Estimate, Fit, jackknife
+from simulator.likeness.estimates import Estimate, Fit, groups_of, jackknife, jackknife_of_sums, sums_by_group
 from simulator.likeness.log import LoggedLog
 from simulator.likeness.marginals import AGE_EDGES_HOURS, AGE_GROUPS
 from simulator.likeness.ties import CONTACT_GROUPS, contact_groups
@@ -30,18 +30,18 @@ def fit_rates(log: LoggedLog, fit: Fit) -> None:
         CONTACT_GROUPS: contact_groups(log, shown)[looked_I],
         AGE_GROUPS: np.searchsorted(AGE_EDGES_HOURS, age_I, side="right")[looked_I],
     }
+    group_I, acted_IA = groups_of(shown.viewer_I[looked_I]), shown.acted_IA[looked_I]
     per = "look" if "viewed_ms" not in log.absent else "impression"
     for labels, class_I in classes_I.items():
-        looks_C = np.bincount(class_I, minlength=len(labels))
+        looks_GC = sums_by_group(group_I, class_I, len(labels))
+        acts_GAC = [sums_by_group(group_I, class_I, len(labels), acted_I) for acted_I in acted_IA.T]
 
-        def rates(kept_I: np.ndarray, class_I: np.ndarray = class_I, size: int = len(labels)) -> np.ndarray:
-            trials_C = np.maximum(np.bincount(class_I[kept_I], minlength=size), 1)
-            acted_IA = shown.acted_IA[looked_I]
-            return np.stack(
-                [np.bincount(class_I[kept_I], acted_I[kept_I], size) / trials_C for acted_I in acted_IA.T]
-            ).ravel()
+        def rates(sums_X: np.ndarray, size: int = len(labels)) -> np.ndarray:
+            looks_C, acts_AC = sums_X[:size], sums_X[size:].reshape(-1, size)
+            return (acts_AC / np.maximum(looks_C, 1)).ravel()
 
-        value_X, reach_X = jackknife(shown.viewer_I[looked_I], rates)
+        value_X, reach_X = jackknife_of_sums(np.concatenate([looks_GC, *acts_GAC], axis=1), rates)
+        looks_C = looks_GC.sum(axis=0)
         for a, task in enumerate(TASK_NAMES):
             for c, label in enumerate(labels):
                 if looks_C[c] >= FEWEST_LOOKS:

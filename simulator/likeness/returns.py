@@ -36,9 +36,11 @@ def fit_posting(log: LoggedLog, fit: Fit) -> None:
     days_U, (z_Q, weight_Q) = days_U[kept_U], _normal()
     fit.methods["posts per author"] = "Poisson counts with log-normal rates, maximum likelihood"
 
-    def log_likelihood(free: np.ndarray) -> float:
-        rate_Q = np.minimum(np.exp(free[0] + free[1] * z_Q), HIGHEST)
-        return _poisson_mixture(counts_U, days_U, rate_Q, weight_Q)
+    def log_likelihood(free: np.ndarray) -> tuple[float, np.ndarray]:
+        log_rate_Q = free[0] + free[1] * z_Q
+        below_Q = log_rate_Q < np.log(HIGHEST)
+        value, slope_Q, _ = _poisson_mixture(counts_U, days_U, np.minimum(log_rate_Q, np.log(HIGHEST)), weight_Q)
+        return value, np.array([slope_Q @ below_Q, slope_Q @ (below_Q * z_Q)])
 
     found, covariance = _maximum(log_likelihood, np.array([np.log(counts_U.sum() / days_U.sum()) - 0.5, 1.0]))
     fit.estimates["posting tail"] = Estimate.around(
@@ -75,12 +77,16 @@ def fit_returns(log: LoggedLog, fit: Fit) -> None:
     moved_by_visits = 0.0 if moved_UD is None else float((visits_UD * moved_UD).sum())
     z_Q, weight_Q = _normal()
 
-    def log_likelihood(free: np.ndarray) -> float:
-        rate_Q = np.exp(free[0]) * np.minimum(np.exp(free[1] * z_Q), HIGHEST)
+    def log_likelihood(free: np.ndarray) -> tuple[float, np.ndarray]:
+        below_Q = free[1] * z_Q < np.log(HIGHEST)
+        log_rate_Q = free[0] + np.minimum(free[1] * z_Q, np.log(HIGHEST))
+        held_UD = open_UD if moved_UD is None else open_UD * np.exp(free[2] * moved_UD)
+        value, slope_Q, mean_U = _poisson_mixture(total_U, held_UD.sum(axis=1), log_rate_Q, weight_Q)
+        slopes = [slope_Q.sum(), slope_Q @ (below_Q * z_Q)]
         if moved_UD is None:
-            return _poisson_mixture(total_U, open_UD.sum(axis=1), rate_Q, weight_Q)
-        days_U = (open_UD * np.exp(free[2] * moved_UD)).sum(axis=1)
-        return _poisson_mixture(total_U, days_U, rate_Q, weight_Q) + free[2] * moved_by_visits
+            return value, np.array(slopes)
+        pull = moved_by_visits - mean_U @ (held_UD * moved_UD).sum(axis=1)
+        return value + free[2] * moved_by_visits, np.array([*slopes, pull])
 
     begin = np.array([np.log(total_U.sum() / open_UD.sum()) - 0.3, 0.8] + ([] if moved_UD is None else [0.1]))
     found, covariance = _maximum(log_likelihood, begin)
@@ -136,10 +142,19 @@ def _normal() -> tuple[np.ndarray, np.ndarray]:
     return z_Q, -np.square(z_Q) / 2 - logsumexp(-np.square(z_Q) / 2)
 
 
-def _poisson_mixture(counts_U: np.ndarray, days_U: np.ndarray, rate_Q: np.ndarray, log_weight_Q: np.ndarray) -> float:
-    """Log likelihood of counts over days up to a constant, the rate a day integrated out."""
-    log_UQ = counts_U[:, None] * np.log(rate_Q) - days_U[:, None] * rate_Q + log_weight_Q
-    return float(logsumexp(log_UQ, axis=1).sum())
+def _poisson_mixture(
+    counts_U: np.ndarray, days_U: np.ndarray, log_rate_Q: np.ndarray, log_weight_Q: np.ndarray
+) -> tuple[float, np.ndarray, np.ndarray]:
+    """Log likelihood of counts over days up to a constant, the rate a day integrated out; its slope with each log rate
+    (Q,), and everybody's rate a day given their count (U,)."""
+    rate_Q = np.exp(log_rate_Q)
+    log_UQ = np.outer(counts_U, log_rate_Q) - np.outer(days_U, rate_Q) + log_weight_Q
+    most_U1 = log_UQ.max(axis=1, keepdims=True)
+    chance_UQ = np.exp(log_UQ - most_U1)
+    total_U1 = chance_UQ.sum(axis=1, keepdims=True)
+    chance_UQ /= total_U1
+    slope_Q = counts_U @ chance_UQ - rate_Q * (days_U @ chance_UQ)
+    return float((most_U1 + np.log(total_U1)).sum()), slope_Q, chance_UQ @ rate_Q
 
 
 def _some(kept_U: np.ndarray) -> np.ndarray:
@@ -148,20 +163,22 @@ def _some(kept_U: np.ndarray) -> np.ndarray:
     return at[:: len(at) // MOST_PEOPLE + 1]
 
 
-def _maximum(log_likelihood: Callable[[np.ndarray], float], begin: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where the likelihood is largest, and the inverse of the observed information there."""
+def _maximum(
+    log_likelihood: Callable[[np.ndarray], tuple[float, np.ndarray]], begin: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Where the likelihood (with its slopes) is largest, and the inverse of the observed information there."""
     limits = [(-15.0, 8.0), (0.0, 3.0), (-5.0, 5.0)][: len(begin)]
-    found = minimize(lambda free: -log_likelihood(free), begin, method="Nelder-Mead", bounds=limits,
-                     options={"xatol": 1e-5, "fatol": 1e-6, "maxiter": 2000}).x  # fmt: skip
+
+    def loss(free: np.ndarray) -> tuple[float, np.ndarray]:
+        value, slopes = log_likelihood(free)
+        return -value, -slopes
+
+    found = minimize(loss, begin, jac=True, method="L-BFGS-B", bounds=limits, options={"ftol": 1e-13, "gtol": 1e-5}).x
     step = 1e-3
-    size = len(found)
-    steps = np.eye(size) * step
-    hessian = np.empty((size, size))
-    for i in range(size):
-        for j in range(size):
-            corners = [log_likelihood(found + a * steps[i] + b * steps[j]) * a * b for a in (1, -1) for b in (1, -1)]
-            hessian[i, j] = -sum(corners) / (4 * step * step)
-    return found, np.linalg.pinv(hessian)
+    hessian = np.stack(
+        [(loss(found + off)[1] - loss(found - off)[1]) / (2 * step) for off in step * np.eye(len(found))]
+    )
+    return found, np.linalg.pinv((hessian + hessian.T) / 2)
 
 
 def _error(covariance: np.ndarray, place: int) -> float:
