@@ -230,7 +230,7 @@ class Lake:
         if earlier or (folder / PREVIOUS).exists():
             contents = {folder / PREVIOUS: canonical_json([one.__dict__ for one in earlier])} | contents
         write_together(contents)
-        self._sweep(folder, {one["file"] for version in (manifest, *earlier) for one in version.files()})
+        self.sweep(spec)
         return manifest
 
     def _versions(self, spec: TableSpec) -> list[TableManifest]:
@@ -262,7 +262,10 @@ class Lake:
         parents = self.manifest(spec).parents if self.exists(spec) else None
         return self.write(spec, table, parents=parents, keep_other_days=True)
 
-    def _sweep(self, folder: Path, kept: set[str]) -> None:
+    def sweep(self, spec: TableSpec) -> None:
+        """Removes what no kept version names: files that a writer left half done, and versions that are past."""
+        folder = self.root / spec.name
+        kept = {one["file"] for version in self._versions(spec) for one in version.files()}
         for path in (*folder.glob("dt=*/*"), *folder.glob(".*.tmp")):
             if f"{path.parent.name}/{path.name}" not in kept:
                 path.unlink(missing_ok=True)

@@ -4,8 +4,9 @@ In full, or carried on: the state as of an earlier moment, decayed, plus the eve
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -13,7 +14,7 @@ from contracts.clock import day_of, to_datetime
 from contracts.errors import BadInput
 from contracts.events import EVENT_SCHEMA
 from contracts.features import FAMILIES, FEATURE_VERSION, Family
-from contracts.lake import conform, content_hashes
+from contracts.lake import TableManifest, made_of
 from contracts.progress import stage
 from contracts.states import STATES
 from contracts.tables import ACTIONS, IMPRESSIONS, POSTS
@@ -21,6 +22,8 @@ from contracts.workspace import Workspace
 from pipelines.counters import as_of_moments, carried_on
 from pipelines.events import event_frame
 from pipelines.frames import frame, kept
+from pipelines.spark import machine_faults
+from pipelines.writing import WritingSettings, cuts, numbered, write_frame
 
 _BEFORE = "events known before "
 """Parents of a state table name what each of its moments has seen."""
@@ -42,22 +45,22 @@ def build_states(
     moments = sorted(set(moments))
     if not moments or len({day_of(moment) for moment in moments}) < len(moments):
         raise BadInput(f"state needs moments on different UTC days, not {[str(to_datetime(m)) for m in moments]}")
-    parents = content_hashes(workspace.lake, (POSTS, IMPRESSIONS, ACTIONS)) | {"feature_version": FEATURE_VERSION}
+    parents = made_of(workspace.lake, (POSTS, IMPRESSIONS, ACTIONS)) | {"feature_version": FEATURE_VERSION}
     written = {name: _written(workspace, name) if carry_on else {} for name in FAMILIES}
     rows, counted = {}, {}
-    with stage("feature state"), kept(event_frame(spark, workspace.lake)) as events:
+    with machine_faults(), stage("feature state"), kept(event_frame(spark, workspace.lake)) as events:
         seen = _seen(events, {*moments, *(moment for found in written.values() for moment in found)})
         for name, family in FAMILIES.items():
-            bases = {moment for moment, digest in written[name].items() if seen[moment] == digest}
-            made = [
-                conform(_state(workspace, spark, events, family, moment, bases), STATES[name])
-                for moment in moments
+            bases = {moment for moment, digest in written[name].items() if seen[moment].digest == digest}
+            state = (
+                reduce(DataFrame.unionByName, [_state(workspace, spark, events, family, at, bases) for at in moments])
                 if bases
-            ]
-            table = pa.concat_tables(made) if made else as_of_moments(events, family, moments).toArrow()
-            known = {f"{_BEFORE}{moment}": seen[moment] for moment in moments}
-            rows[name] = workspace.features.write(STATES[name], table, parents=parents | known).rows
-            counted[name] = "carried on" if made else "in full"
+                else as_of_moments(events, family, moments)
+            )
+            known = {f"{_BEFORE}{moment}": seen[moment].digest for moment in moments}
+            most = seen[moments[-1]].events
+            rows[name] = _write(workspace, events, family, state, moments, most, parents | known).rows
+            counted[name] = "carried on" if bases else "in full"
     return {
         "moments": [str(to_datetime(moment)) for moment in moments],
         "rows": rows,
@@ -77,8 +80,16 @@ def _written(workspace: Workspace, name: str) -> dict[int, str]:
     return {int(key.removeprefix(_BEFORE)): digest for key, digest in parents.items() if key.startswith(_BEFORE)}
 
 
-def _seen(events: DataFrame, moments: Iterable[int]) -> dict[int, str]:
-    """A digest, for each moment, of the events known before it; the same whatever their order. One pass."""
+@dataclass(frozen=True)
+class Seen:
+    """The events known before a moment: how many, and a digest of them, the same whatever their order."""
+
+    events: int
+    digest: str
+
+
+def _seen(events: DataFrame, moments: Iterable[int]) -> dict[int, Seen]:
+    """What is known before each moment; one pass."""
     ordered = sorted(moments)
     row = F.xxhash64(*EVENT_SCHEMA.names)
     columns = []
@@ -87,18 +98,26 @@ def _seen(events: DataFrame, moments: Iterable[int]) -> dict[int, str]:
         columns += [F.count_if(known), F.bit_xor(F.when(known, row))]
     found = events.agg(*columns).first()
     assert found is not None
-    return {moment: f"{found[2 * i]} {found[2 * i + 1]}" for i, moment in enumerate(ordered)}
+    return {at: Seen(found[2 * i], f"{found[2 * i]} {found[2 * i + 1]}") for i, at in enumerate(ordered)}
 
 
 def _state(workspace: Workspace, spark: SparkSession, events: DataFrame, family: Family, moment: int,
-           bases: set[int]) -> pa.Table:  # fmt: skip
+           bases: set[int]) -> DataFrame:  # fmt: skip
     """A family's state as of `moment`, from the latest of `bases` that is not after it, or in full."""
     spec = STATES[family.name]
     earlier = [base for base in bases if base <= moment]
     if not earlier:
-        return as_of_moments(events, family, [moment]).toArrow()
+        return as_of_moments(events, family, [moment])
     base = max(earlier)
     before = frame(spark, workspace.features, spec, None, base, base + 1).where(F.col("as_of") == base)
-    if base == moment:
-        return before.toArrow()
-    return carried_on(before, events, family, base, moment).toArrow()
+    return before if base == moment else carried_on(before, events, family, base, moment)
+
+
+def _write(workspace: Workspace, events: DataFrame, family: Family, state: DataFrame, moments: Sequence[int],
+           most: int, parents: dict[str, str]) -> TableManifest:  # fmt: skip
+    """Writes a family's state as of `moments`, ascending; there are no more keys than `most`, the events."""
+    spec, by = STATES[family.name], family.key[0]
+    keys = events.where(F.col("known_at") < moments[-1]).select(*family.key)
+    at = cuts(keys, by, most, WritingSettings().rows_per_file(spec))
+    number = numbered(F.col("as_of"), moments[1:]) * (len(at) + 1) + numbered(F.col(by), at)
+    return write_frame(workspace.features, spec, state, number, parents)

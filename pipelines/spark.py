@@ -2,7 +2,10 @@
 
 import os
 import sys
+import tempfile
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,10 +39,22 @@ class SparkSettings(Settings):
         "2g", alias="FEEDLOOP_SPARK_MEMORY", pattern=r"^\d+[mg]$",
         description="FEEDLOOP_SPARK_MEMORY: heap of the driver, which in local mode does all the work, as 2g or 900m",
     )  # fmt: skip
+    executor_memory: str = Field(
+        "2g", alias="FEEDLOOP_SPARK_EXECUTOR_MEMORY", pattern=r"^\d+[mg]$",
+        description="FEEDLOOP_SPARK_EXECUTOR_MEMORY: heap of each executor of a cluster, as 2g or 900m",
+    )  # fmt: skip
+    executor_cores: int = Field(
+        0, alias="FEEDLOOP_SPARK_EXECUTOR_CORES", ge=0, le=1024,
+        description="FEEDLOOP_SPARK_EXECUTOR_CORES: tasks that an executor of a cluster runs at once; 0: all that it is given",
+    )  # fmt: skip
+    driver_host: str = Field(
+        "", alias="FEEDLOOP_SPARK_DRIVER_HOST",
+        description="FEEDLOOP_SPARK_DRIVER_HOST: name or address at which executors of a cluster reach this machine",
+    )  # fmt: skip
     java_options: str = Field(
         "-XX:+UseParallelGC -XX:TieredStopAtLevel=1",
         alias="FEEDLOOP_SPARK_JAVA_OPTIONS",
-        description="FEEDLOOP_SPARK_JAVA_OPTIONS: options of the driver's Java. The default compiles plans quickly and "
+        description="FEEDLOOP_SPARK_JAVA_OPTIONS: options of the driver's and the executors' Java. The default compiles plans quickly and "
         "not deeply, which halves the processor time of jobs of minutes; clear it for jobs of hours",
     )
     shuffle_partitions: int = Field(
@@ -92,6 +107,8 @@ def session(app: str = "feedloop", settings: SparkSettings | None = None) -> "Sp
     if settings.master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         options |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    else:
+        options |= _of_cluster(settings)
     # The pandas that is pinned was run with this Spark; the parts used here work.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     builder = SparkSession.builder.master(settings.master).appName(app)
@@ -102,6 +119,40 @@ def session(app: str = "feedloop", settings: SparkSettings | None = None) -> "Sp
     except (PySparkException, Py4JError) as error:
         given = ", ".join(f"{name}={value}" for name, value in settings.model_dump(by_alias=True).items())
         raise BadInput(f"Spark does not start with {given}: {str(error).partition(chr(10))[0]}") from error
+
+
+def _of_cluster(settings: SparkSettings) -> dict[str, str]:
+    options = {
+        "spark.executor.memory": settings.executor_memory,
+        "spark.executor.extraJavaOptions": f"-Xss16m {settings.java_options}".strip(),
+    }
+    if settings.executor_cores:
+        options["spark.executor.cores"] = str(settings.executor_cores)
+    if settings.driver_host:
+        options["spark.driver.host"] = settings.driver_host
+    return options
+
+
+_MACHINES = ("No space left on device", "Disk quota exceeded", "Read-only file system", "File too large")
+
+
+@contextmanager
+def machine_faults() -> Iterator[None]:
+    """`BadInput`, in place of Spark's stack trace, where the disk under Spark's scratch folder refuses."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        found = next((words for words in _MACHINES if words in str(error)), None)
+        if found is None:
+            raise
+        scratch = os.environ.get("SPARK_LOCAL_DIRS") or tempfile.gettempdir()
+        raise BadInput(
+            f"Spark cannot write to its scratch folder {scratch}: {found}; make room there, or name another folder in "
+            "SPARK_LOCAL_DIRS"
+        ) from error
 
 
 def stop() -> None:
