@@ -6,6 +6,7 @@ computes, and freed after each. Shards lie over `dp_shard` x `cp`; over `dp_repl
 gradient shards are summed across them. Rajbhandari et al. 2020, ZeRO.
 """
 
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 
 import torch
@@ -40,6 +41,8 @@ class ShardedData:
         if zero not in (0, 1, 2, 3):
             raise ValueError(f"zero is {zero}, not 0, 1, 2 or 3")
         self._mesh, self._zero, self._compute = mesh, zero, compute
+        # The hooks on the model's parameters know this weakly, and a model must not train on without it.
+        model.__dict__["sharded_data"] = self
         self._shards: Group = mesh.group("dp_shard", "cp")
         self._last, self._by_hand = True, False
         named = dict(model.named_parameters())
@@ -185,8 +188,10 @@ class ShardedData:
         unit = FlatUnit.of(names, [named[name] for name in names], [placements[name] for name in names], zero, shards, copies,
                            self._compute)  # fmt: skip
         if not unit.sends_nothing:
+            # PyTorch holds these hooks where Python's collector does not look: whatever they hold would live for ever.
+            me, its = weakref.ref(self), weakref.ref(unit)
             for parameter in unit.parameters:
-                parameter.register_post_accumulate_grad_hook(lambda p, unit=unit: self._one_ready(unit, p))
+                parameter.register_post_accumulate_grad_hook(lambda p: _told(me, its, p))
         return unit
 
     def _freed(self, prefix: str) -> list[FlatUnit]:
@@ -273,3 +278,9 @@ class ShardedData:
 
         module.register_forward_pre_hook(lambda *_: use(FORWARD))
         module.register_forward_hook(after)
+
+
+def _told(holder: "weakref.ref[ShardedData]", its: "weakref.ref[FlatUnit]", parameter: nn.Parameter) -> None:
+    data, unit = holder(), its()
+    assert data is not None and unit is not None, "a model outlived what brings its gradients together"
+    data._one_ready(unit, parameter)

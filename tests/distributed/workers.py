@@ -1,5 +1,6 @@
 """Worker functions of the tests: they lie in a module of their own because ranks import them by name."""
 
+import gc
 import os
 import signal
 import time
@@ -10,6 +11,8 @@ import torch
 from torch import nn
 
 from distributed import LayoutError, ParallelLayout, Rank, TrainerSettings, TrainResult, train
+from distributed.groups import Mesh
+from distributed.sharded_data import ShardedData
 
 
 def ranks_and_sum(rank: Rank, offset: int) -> tuple[int, float]:
@@ -37,6 +40,13 @@ def die_on(rank: Rank, index: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(0.1)
     rank.sum_(torch.zeros(3))
+
+
+def left_behind(rank: Rank) -> tuple[int, int]:
+    """(meshes and holders of parameters that are alive, threads of this process)."""
+    gc.collect()
+    alive = sum(type(item) in (Mesh, ShardedData) for item in gc.get_objects())
+    return alive, len(os.listdir("/proc/self/task"))
 
 
 class Network(nn.Module):
