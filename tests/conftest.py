@@ -2,13 +2,27 @@
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+_BEGUN = time.monotonic()
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--within SECONDS`: where a run has an end, the tests that it has no time for are named and not cut in the middle."""
+    parser.addoption("--within", type=float, metavar="SECONDS", help="begin no test later; those left are skipped by name")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips what would begin too late."""
+    within_s = item.config.getoption("--within")
+    if within_s is not None and time.monotonic() - _BEGUN > within_s:
+        pytest.skip(f"NOT RUN, the {within_s:.0f} s of this run were over: {item.nodeid}")
 
 
 @pytest.fixture(scope="session")
