@@ -282,5 +282,6 @@ class ShardedData:
 
 def _told(holder: "weakref.ref[ShardedData]", its: "weakref.ref[FlatUnit]", parameter: nn.Parameter) -> None:
     data, unit = holder(), its()
-    assert data is not None and unit is not None, "a model outlived what brings its gradients together"
+    if data is None or unit is None:
+        raise RuntimeError("a gradient came for a model whose ShardedData is gone: keep the model that was given to it")
     data._one_ready(unit, parameter)
