@@ -15,7 +15,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--within SECONDS`: where a run has an end, the tests that it has no time for are named and not cut in the middle."""
-    parser.addoption("--within", type=float, metavar="SECONDS", help="begin no test later; those left are skipped by name")
+    parser.addoption(
+        "--within", type=float, metavar="SECONDS", help="begin no test later; those left are skipped by name"
+    )
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
