@@ -30,19 +30,45 @@ def slate_rows(table: pa.Table) -> SlateRows:
     )  # fmt: skip
 
 
-def with_examination(table: pa.Table) -> tuple[pa.Table, Examination | None]:
-    """`table` plus `examination`, estimated on the training window alone.
+def examination_of(table: pa.Table) -> Examination | None:
+    """How far down people look, estimated on the rows of the training window.
 
-    Where the log says who looked, a viewed row was looked at for certain. Impressions that an adapter derived were in
-    nobody's feed: there is nothing to estimate, and the column is 1.
+    Sums of floats hang on the order of the rows, so they are put in one first. Impressions that an adapter derived were in
+    nobody's feed: there is nothing to estimate.
     """
-    derived = pc.any(pc.starts_with(table["policy"], "derived")).as_py()
-    train = table.filter(pc.equal(table["split"], "train"))
-    found = None if derived else estimate_examination(slate_rows(train))
+    if _derived(table):
+        return None
+    return estimate_examination(
+        slate_rows(table.sort_by([("request_id", "ascending"), ("position", "ascending"), ("post_id", "ascending")]))
+    )
+
+
+def features_must_tell(table: pa.Table) -> bool:
+    """Whether `examination_of` these rows needs their features: the log does not say who looked."""
+    return table.num_rows > 0 and not _derived(table) and pc.count_distinct(table["viewed"]).as_py() == 1
+
+
+def _derived(table: pa.Table) -> bool:
+    return bool(pc.any(pc.starts_with(table["policy"], "derived")).as_py())
+
+
+def examined(table: pa.Table, found: Examination | None) -> pa.Table:
+    """`table` plus `examination`: 1 where the log says who looked, as a viewed row was then looked at for certain."""
     values_N = np.ones(table.num_rows)
     if found is not None and found.method != "viewed":
         values_N = found.at(table["position"].to_numpy())
-    return table.append_column("examination", pa.array(values_N)), found
+    return table.append_column("examination", pa.array(values_N))
+
+
+def finished(table: pa.Table, found: Examination | None, settings: SampleSettings) -> pa.Table:
+    """What of `table` is written: with both columns of this module, without the rows that chance leaves out."""
+    return thinned(examined(table, found), settings)
+
+
+def share_of_requests(table: pa.Table, share: float) -> pa.Table:
+    """The rows of about `share` of the requests, chosen by a hash of their ids."""
+    request_id_N = table["request_id"].to_numpy()
+    return table.filter(pa.array(hash_array(request_id_N) / 2.0**64 < share))
 
 
 def thinned(table: pa.Table, settings: SampleSettings) -> pa.Table:

@@ -1,69 +1,110 @@
-"""Samples in one plan: impressions, facts, counters per family and key, labels; then one write."""
+"""Samples in one plan: impressions, labels, facts, counters per family and key; executors write them."""
 
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from contracts.clock import DAY
 from contracts.errors import BadInput
 from contracts.features import FAMILIES, FEATURE_VERSION, FEATURES, Family, Feature
-from contracts.lake import content_hashes
+from contracts.lake import made_of
 from contracts.progress import say, stage
 from contracts.samples import SAMPLES
 from contracts.tables import ACTIONS, FRIENDSHIPS, IMPRESSIONS, POSTS, REQUESTS, USERS
-from contracts.tasks import TASK_NAMES
 from contracts.workspace import Workspace
 from pipelines.counters import EventSpan, as_of_queries, span_of
 from pipelines.events import event_frame
 from pipelines.frames import kept
-from pipelines.samples.bias import thinned, with_examination
+from pipelines.samples.bias import examination_of, features_must_tell, finished
 from pipelines.samples.card import write_card
+from pipelines.samples.circles import member_sets
 from pipelines.samples.facts import with_facts
-from pipelines.samples.impressions import WINDOWS, sampled_impressions
+from pipelines.samples.impressions import sampled_impressions
 from pipelines.samples.labels import with_labels
+from pipelines.samples.report import LABELS, drawn_rows, report_of
 from pipelines.samples.settings import SampleSettings
+from pipelines.spark import machine_faults
+from pipelines.writing import WritingSettings, cuts, numbered, write_frame
 
 SOURCES = (USERS, FRIENDSHIPS, POSTS, REQUESTS, IMPRESSIONS, ACTIONS)
+_FINISHED = ("examination", "keep_share")
+_EVIDENCE = ("request_id", "post_id", "user_id", "author_id", "position", "viewed", "policy", "propensity", *LABELS)
+_SHARES = 1 << 20
 
 
 def build_samples(workspace: Workspace, spark: SparkSession, settings: SampleSettings | None = None) -> dict:
     """Writes the sample table for the train, validation and test windows of the log and reports what is in it.
 
     Every feature is as of the impression's request: nothing known at or after that moment moves it. The plan is Spark's
-    throughout; only the finished rows come to the driver, through Arrow, to be written in one atomic step.
+    throughout, and executors write what it gives; what the driver holds is bounded by the settings.
 
     Raises `BadInput` when a table is missing or no impression falls into a window.
     """
     dataset = workspace.dataset()
     lake = workspace.lake
     settings = settings or SampleSettings()
-    with (
-        stage("samples"),
-        kept(event_frame(spark, lake)) as events,
-        kept(sampled_impressions(spark, lake, dataset)) as rows,
-    ):
-        if rows.isEmpty():
+    parents = made_of(lake, SOURCES) | {"feature_version": FEATURE_VERSION}
+    with machine_faults(), stage("samples"), ExitStack() as held:
+        rows = held.enter_context(kept(with_labels(spark, lake, dataset, sampled_impressions(spark, lake, dataset))))
+        counts = _counts(rows)
+        if not counts:
             raise BadInput(
                 f"no impression of the log falls into a train, validation or test window: {dataset.split().as_dict()}"
             )
-        samples = with_labels(spark, lake, dataset, with_facts(spark, lake, rows))
-        samples = with_counters(samples, events, rows)
-        table = samples.select(
-            *(name for name in SAMPLES.schema.names if name not in ("examination", "keep_share"))
-        ).toArrow()
-        table, examination = with_examination(table)
-        table = thinned(table, settings)
-        parents = content_hashes(lake, SOURCES) | {"feature_version": FEATURE_VERSION}
-        workspace.samples.write(SAMPLES, table, parents=parents)
-    report = _report(table) | {"examination": examination.as_dict() if examination else None}
-    report["card"] = write_card(workspace, table, examination)
+        events = held.enter_context(kept(event_frame(spark, lake)))
+        sets = held.enter_context(kept(member_sets(spark, lake)))
+        samples = with_counters(with_facts(spark, lake, rows, sets), events, rows)
+        samples = samples.select(*(name for name in SAMPLES.schema.names if name not in _FINISHED))
+        train = _share_of_viewers(sum(n for (window, _), n in counts.items() if window == "train"), settings)
+        evidence = rows.where(train).select(*_EVIDENCE).toArrow()
+        if features_must_tell(evidence):
+            samples = held.enter_context(kept(samples))
+            evidence = samples.where(train).toArrow()
+        examination = examination_of(evidence)
+        number = numbered(F.col("shown_at"), _bounds(rows, counts))
+        finish = partial(finished, found=examination, settings=settings)
+        written = write_frame(workspace.samples, SAMPLES, samples, number, parents, finish)
+    report = report_of(workspace.samples) | {"examination": examination.as_dict() if examination else None}
+    report["card"] = write_card(
+        workspace, drawn_rows(workspace.samples, settings.most_carded), examination, written.rows
+    )
     say(
         f"  {report['rows']} samples: " + ", ".join(f"{name} {part['rows']}" for name, part in report["splits"].items())
     )
     return report
+
+
+def _counts(rows: DataFrame) -> dict[tuple[str, int], int]:
+    """Rows by window and by the moment at which their UTC day starts."""
+    day = F.col("shown_at") - F.pmod(F.col("shown_at"), F.lit(DAY))
+    found = rows.groupBy("split", day.alias("day")).count().collect()
+    return {(row["split"], row["day"]): row["count"] for row in found}
+
+
+def _share_of_viewers(count: int, settings: SampleSettings) -> Column:
+    """Which rows the examination is estimated on: those of the training window, or of some of its viewers."""
+    train = F.col("split") == "train"
+    if count <= settings.most_estimated:
+        return train
+    place = F.pmod(F.xxhash64("user_id", F.lit(settings.seed)), F.lit(_SHARES))
+    return train & (place < int(_SHARES * settings.most_estimated / count))
+
+
+def _bounds(rows: DataFrame, counts: dict[tuple[str, int], int]) -> list[int]:
+    """The moments at which a new file of the samples begins: days, and inside one that is too large for a file."""
+    largest = WritingSettings().rows_per_file(SAMPLES)
+    by_day: dict[int, int] = {}
+    for (_, day), count in counts.items():
+        by_day[day] = by_day.get(day, 0) + count
+    inner: set[int] = set()
+    for day, count in by_day.items():
+        if count > largest:
+            of_day = rows.where(F.col("shown_at").between(day, day + DAY - 1))
+            inner.update(cuts(of_day.select("shown_at", "request_id", "position"), "shown_at", count, largest))
+    return sorted(inner | set(by_day))[1:]
 
 
 @dataclass(frozen=True)
@@ -121,18 +162,3 @@ def _feature(feature: Feature) -> Column:
     at = F.col(feature.latest[1])
     days = (F.col("requested_at") - at) / F.lit(float(DAY))
     return F.when(at > 0, F.least(days, F.lit(feature.default))).otherwise(F.lit(feature.default))
-
-
-def _report(table: pa.Table) -> dict:
-    """Rows, requests, share of viewed rows and positive rate per task, per window."""
-    splits = {}
-    for window in WINDOWS:
-        part = table.filter(pc.equal(table["split"], window))
-        rates = {task: pc.mean(part[f"label_{task}"]).as_py() for task in TASK_NAMES}
-        splits[window] = {
-            "rows": part.num_rows,
-            "requests": pc.count_distinct(part["request_id"]).as_py(),
-            "viewed_share": pc.mean(part["viewed"]).as_py(),
-            "positive_rate": {task: rate for task, rate in rates.items() if rate is not None},
-        }
-    return {"rows": table.num_rows, "splits": splits, "feature_version": FEATURE_VERSION}

@@ -15,3 +15,9 @@ class SampleSettings(Settings):
         1.0, gt=0, le=1, description="share of the training rows without any action that is kept; the others stay out"
     )
     seed: int = Field(7, ge=0, description="which rows are kept")
+    most_estimated: int = Field(
+        2_000_000, ge=1, description="training rows of whole viewers, at most, on which the examination is estimated"
+    )
+    most_carded: int = Field(
+        1_000_000, ge=1, description="rows of whole requests, at most, that the data card is drawn from"
+    )

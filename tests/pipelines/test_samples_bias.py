@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from contracts.clock import DAY, HOUR, MINUTE
@@ -13,9 +14,10 @@ from contracts.samples import SAMPLES
 from contracts.tables import ACTIONS
 from contracts.tasks import TASK_NAMES
 from contracts.workspace import Workspace
-from pipelines.samples.bias import engaged, thinned, with_examination
+from pipelines.samples.bias import engaged, examination_of, examined, share_of_requests, thinned
 from pipelines.samples.card import write_card
 from pipelines.samples.card.figures import stability_index
+from pipelines.samples.examination import Examination
 from pipelines.samples.settings import SampleSettings
 from tests.pipelines.small_log import START, save, table
 
@@ -37,6 +39,11 @@ def samples() -> pa.Table:
         **{feature.name: rng.exponential(1.0, ROWS) for feature in FEATURES},
     }  # fmt: skip
     return pa.table({name: columns[name] for name in SAMPLES.schema.names if name in columns})
+
+
+def with_examination(samples: pa.Table) -> tuple[pa.Table, Examination | None]:
+    found = examination_of(samples.filter(pc.equal(samples["split"], "train")))
+    return examined(samples, found), found
 
 
 def test_a_viewed_row_was_looked_at_for_certain_where_the_log_says_who_looked(samples: pa.Table) -> None:
@@ -79,6 +86,25 @@ def test_the_same_rows_are_kept_in_whatever_order_they_come(samples: pa.Table) -
     assert one.sort_by(by).equals(other.sort_by(by))
 
 
+def test_a_card_drawn_from_some_requests_says_so_and_takes_requests_whole(samples: pa.Table, tmp_path: Path) -> None:
+    made, found = with_examination(samples)
+    made = thinned(made, SampleSettings())
+    drawn = share_of_requests(made, 0.3)
+    assert set(pc.value_counts(drawn["request_id"]).field("counts").to_pylist()) == {4}
+    assert drawn.num_rows == pytest.approx(0.3 * ROWS, rel=0.15)
+    workspace = save(tmp_path, {"actions": _actions(made)})
+    write_card(workspace, drawn, found, ROWS)
+    page = (workspace.reports / "samples.html").read_text()
+    assert "Data card: 6,000 samples" in page and f"{drawn.num_rows:,} of them" in page
+
+
+def test_the_order_of_the_rows_moves_no_digit_of_the_curve(samples: pa.Table) -> None:
+    blind = samples.set_column(samples.column_names.index("viewed"), "viewed", pa.array(np.ones(ROWS, bool)))
+    order = pa.array(np.random.default_rng(1).permutation(ROWS))
+    one, other = (with_examination(rows)[1] for rows in (blind, blind.take(order)))
+    assert one is not None and other is not None and one.curve_K.tobytes() == other.curve_K.tobytes()
+
+
 def test_a_shift_of_half_the_spread_drifts_and_two_draws_of_one_day_do_not() -> None:
     rng = np.random.default_rng(0)
     day = rng.normal(size=5000)
@@ -91,7 +117,7 @@ def test_the_card_counts_thinned_rows_back_in_and_tells_late_actions(samples: pa
     made, found = with_examination(samples)
     kept = thinned(made, SampleSettings(keep_negatives=0.25))
     workspace = save(tmp_path, {"actions": _actions(kept)})
-    write_card(workspace, kept, found)
+    write_card(workspace, kept, found, kept.num_rows)
     card = json.loads((workspace.reports / "samples.json").read_text())
     assert card["splits"]["train"]["rates"]["click"] == pytest.approx(engaged(samples)[:4000].mean(), rel=0.05)
     assert card["splits"]["train"]["rates"]["like"] is None
@@ -109,7 +135,7 @@ def test_a_drifted_feature_is_named_at_the_top_of_the_page(samples: pa.Table, tm
     shifted = made["mutual_friends"].to_numpy() + 3.0 * last_day
     made = made.set_column(made.column_names.index("mutual_friends"), "mutual_friends", pa.array(shifted))
     workspace = save(tmp_path, {"actions": _actions(made)})
-    write_card(workspace, made, found)
+    write_card(workspace, made, found, made.num_rows)
     page = (workspace.reports / "samples.html").read_text()
     assert "1 feature drifted" in page and "mutual_friends" in page[: page.index("<h2>")]
 
@@ -131,6 +157,6 @@ def test_the_card_of_a_workspace_is_the_same_bytes_twice(samples: pa.Table, tmp_
     pages = []
     for name in ("one", "two"):
         workspace: Workspace = save(tmp_path / name, {"actions": _actions(made)})
-        write_card(workspace, made, found)
+        write_card(workspace, made, found, made.num_rows)
         pages.append((workspace.reports / "samples.html").read_bytes())
     assert pages[0] == pages[1]

@@ -15,9 +15,9 @@ from pipelines.samples.examination import Examination
 _TEMPLATE = Path(__file__).with_name("page.html")
 
 
-def write_card(workspace: Workspace, table: pa.Table, examination: Examination | None) -> str:
-    """Writes both files and returns the page's path."""
-    card = figures(table, examination, workspace.lake, workspace.dataset().attribution_us)
+def write_card(workspace: Workspace, table: pa.Table, examination: Examination | None, of_rows: int) -> str:
+    """Writes both files and returns the page's path; `table`: all samples, or drawn ones out of `of_rows`."""
+    card = figures(table, examination, workspace.lake, workspace.dataset().attribution_us) | {"of_rows": of_rows}
     write_atomically(workspace.reports / "samples.json", canonical_json(card))
     path = workspace.reports / "samples.html"
     write_atomically(path, render(card).encode())
