@@ -1,5 +1,6 @@
 """The event stream and the decayed counters over it: the same stream as the contract's, exact over very long logs."""
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from contracts.errors import BadInput
 from contracts.events import EVENT_SCHEMA, event_stream
 from contracts.features import FAMILIES
 from contracts.tables import IMPRESSIONS
-from pipelines.counters import as_of_queries, span_of
+from pipelines.counters import as_of_moments, as_of_queries, span_of
 from pipelines.events import event_frame
 from tests.pipelines.small_log import START, random_log, save, table
 
@@ -64,3 +65,41 @@ def test_a_key_whose_own_events_span_too_many_half_lives_is_refused_and_not_made
     events = _clicks(spark, [(1, 0), (1, 4000)])
     with pytest.raises(BadInput, match="post_id of family post span 4000 days, more than 900 half-lives of 2 days"):
         _asked(spark, events, [(1, 4001)])
+
+
+def _busy(count: int) -> list[tuple]:
+    """Events of two keys, one of them with nine tenths of all, and with moments and delays that share no factor."""
+    return [
+        (("click", "like", "view", "share")[i % 4], 1, 2 if i % 10 else 3, i, 0, at := START + 7_919_000_017 * i % (9 * DAY), at + 1 + i)
+        for i in range(count)
+    ]  # fmt: skip
+
+
+def test_states_are_the_same_to_the_bit_in_whatever_order_and_parts_the_events_come(spark: SparkSession) -> None:
+    columns = "kind string, user_id long, author_id long, post_id long, topic int, occurred_at long, known_at long"
+    rows, moments = _busy(997), [START + 6 * DAY, START + 10 * DAY]
+    for name in ("author", "tie"):
+        found = []
+        for order, parts in ((rows, 1), (rows[::-1], 3), (rows[500:] + rows[:500], 7)):
+            events = spark.createDataFrame(order, columns).repartition(parts)
+            states = as_of_moments(events, FAMILIES[name], moments).toArrow()
+            found.append(sorted(tuple(map(str, row.values())) for row in states.to_pylist()))
+        assert found[0] == found[1] == found[2] and len(found[0]) == 4
+
+
+def test_states_as_of_several_moments_are_the_events_weights_added_up_exactly(spark: SparkSession) -> None:
+    columns = "kind string, user_id long, author_id long, post_id long, topic int, occurred_at long, known_at long"
+    rows, moments = _busy(997), [START + 10 * DAY, START + 3 * DAY, START + 6 * DAY]
+    events = spark.createDataFrame(rows, columns)
+    family = FAMILIES["tie"]
+    states = {
+        (row["as_of"], row["author_id"]): row["values"] for row in as_of_moments(events, family, moments).collect()
+    }
+    assert len(states) == 6
+    for (as_of, author), values in states.items():
+        known = [(kind, at) for kind, _, to, _, _, at, known_at in rows if to == author and known_at < as_of]
+        expected = [
+            math.fsum(2.0 ** (-(as_of - at) / c.half_life_us) for kind, at in known if kind in c.kinds)
+            for c in family.counters
+        ] + [max((at for kind, at in known if kind in part.kinds), default=0) for part in family.latests]
+        assert values == pytest.approx(expected, rel=1e-14, abs=1e-14)
