@@ -133,7 +133,7 @@ def _print_table(found: dict[str, list[Recovered]]) -> None:
 
 def measure(quick: bool) -> Result:
     """Share of 95% intervals that hold the parameter that the log was made with, over many logs."""
-    fits, users, days, worlds = (2, 200, 8, 3) if quick else (20, 400, 14, 4)
+    fits, users, days, worlds = (2, 200, 8, 3) if quick else (40, 300, 10, 4)
     found = study(fits, users, days, worlds)
     _print_table(found)
     result = Result(

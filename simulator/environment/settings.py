@@ -16,6 +16,7 @@ from contracts.tasks import TASK_NAMES
 
 MOST_USERS = 5_000_000
 """So many people's posts of 1000 days still have their own key for every person."""
+MOST_DAYS = 1_000
 WHOLE_LOG_USERS = 10_000
 """Logs of more people are drawn and written day by day."""
 ATTRIBUTION_US = DAY
@@ -134,8 +135,8 @@ class EnvironmentSettings(BaseModel):
             raise BadInput(f"users is {self.users}; a friend graph needs at least 10")
         if self.users > MOST_USERS:
             raise BadInput(f"users is {self.users}; the environment takes at most {MOST_USERS}")
-        if not 1 <= self.days <= 1_000:
-            raise BadInput(f"days is {self.days}; a log has 1 to 1000 days")
+        if not 1 <= self.days <= MOST_DAYS:
+            raise BadInput(f"days is {self.days}; a log has 1 to {MOST_DAYS} days")
         if not 0 <= self.seed < 2**63:
             raise BadInput(f"seed is {self.seed}; it must lie between 0 and 2**63 - 1")
         if not 0 <= self.warmup_days < self.days:

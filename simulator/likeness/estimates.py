@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 LEVEL = 0.95
 Z = float(special.ndtri((1 + LEVEL) / 2))
@@ -49,9 +49,12 @@ class Fit:
 
 
 def share(count: int, total: int, unit: str, setting: str = "", place: int | None = None) -> Estimate:
-    """A share of independent draws with its Wilson interval."""
-    found = stats.binomtest(int(count), int(total)).proportion_ci(LEVEL, "wilson")
-    return Estimate(count / total, float(found.low), float(found.high), unit, setting, place)
+    """A share of independent draws with its interval (Wilson 1927; `scipy.stats.binomtest` takes a test with it)."""
+    rate, spread = count / total, Z * Z / total
+    middle = (rate + spread / 2) / (1 + spread)
+    reach = np.sqrt(spread * rate * (1 - rate) + spread * spread / 4) / (1 + spread)
+    low, high = max(float(middle - reach), 0.0), min(float(middle + reach), 1.0)
+    return Estimate(rate, low if count else 0.0, high if count < total else 1.0, unit, setting, place)
 
 
 def on_log_scale(log_value: float, error: float, unit: str, setting: str = "", place: int | None = None) -> Estimate:

@@ -48,7 +48,7 @@ def fit_log(
         fit_hours(log, fit)
         fit_kinds(log, fit)
         fit_graph(log, settings_of_worlds(log, fit, given), fit)
-    with stage(f"fit: action rates by tie strength, in {worlds + 2} simulated worlds"):
+    with stage("fit: action rates by tie strength"):
         fit_levels(log, settings_of_worlds(log, fit, given), fit, worlds)
     fit.not_fitted |= NEVER_FITTED
     return fit, settings_of(log, fit, given)

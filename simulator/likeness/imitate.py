@@ -7,6 +7,7 @@ from contracts.errors import BadInput
 from contracts.progress import stage
 from contracts.workspace import Workspace
 from simulator.environment import simulate
+from simulator.environment.settings import MOST_DAYS as MOST_LOG_DAYS
 from simulator.likeness.estimates import Fit
 from simulator.likeness.fit import WORLDS, fit_log, settings_of, settings_of_worlds
 from simulator.likeness.log import LoggedLog, lake_at, read_log
@@ -24,6 +25,11 @@ def open_log(like: Path, workspace: Workspace, overrides: dict[str, Any]) -> Log
             f"{like} is the log of this workspace, which the simulated one would replace; name another --workspace"
         )
     log = read_log(lake)
+    if log.days > MOST_LOG_DAYS and "days" not in overrides:
+        raise BadInput(
+            f"the log spans {log.days} days and a simulated one has at most {MOST_LOG_DAYS}: say with --days how many to "
+            f"simulate; the fit takes the whole log either way"
+        )
     wanted = [settings_of(log, Fit(), overrides)]
     if log.impressions is not None:
         wanted.append(settings_of_worlds(log, Fit(), overrides))
@@ -57,5 +63,6 @@ def _verdict(fit: Fit, beside: list[dict]) -> list[str]:
     return [
         f"{len(close)} of {len(beside)} marginals of the simulated log lie within a tenth of the logged ones.",
         f"Farthest: {worst['name']}, {worst['measure']} {worst['distance']:.3g} {worst['unit']}.",
-        f"{len(fit.estimates)} quantities were fitted with an interval, {len(fit.not_fitted)} were not.",
+        f"{len(fit.estimates)} quantities were fitted with an interval. {len(fit.not_fitted)} were not: what belongs to them "
+        f"keeps the environment's default.",
     ]

@@ -30,6 +30,7 @@ from contracts.tables import (
     TableSpec,
 )
 from contracts.tasks import CONTACTS, TASK_NAMES
+from simulator.likeness.faults import check_rows
 
 READ = (USERS, FRIENDSHIPS, POSTS, REQUESTS, IMPRESSIONS, ACTIONS, SESSIONS)
 COLUMNS = {
@@ -137,6 +138,10 @@ def log_of(tables: Mapping[str, pa.Table], dataset: Dataset, parents: dict[str, 
         else:
             # A table that was begun and is too short to fit is refused: it is more likely cut off than meant.
             _check_enough(table, spec, where)
+    if _all_derived(tables["impressions"]):
+        absent["impressions"] = "the log has no impressions: all of them were derived by a rule when it was read in"
+        tables["impressions"] = IMPRESSIONS.schema.empty_table()
+    check_rows(tables, dataset, FEWEST["users"])
     users, posts, edges = tables["users"].sort_by("user_id"), tables["posts"].sort_by("post_id"), tables["friendships"]
     user_ids, post_ids = users["user_id"].to_numpy(), posts["post_id"].to_numpy()
     author_P = _index(user_ids, posts["author_id"].to_numpy(), "posts", "author_id")
@@ -205,12 +210,13 @@ def _roots(origin_P: np.ndarray) -> np.ndarray:
     return root_P
 
 
+def _all_derived(impressions: pa.Table) -> bool:
+    return impressions.num_rows > 0 and pc.all(pc.starts_with(impressions["policy"], "derived")).as_py()
+
+
 def _impressions(tables: Mapping[str, pa.Table], dataset: Dataset, user_ids: np.ndarray, post_ids: np.ndarray,
                  absent: dict[str, str]) -> Impressions | None:  # fmt: skip
     table = tables["impressions"].sort_by([("request_id", "ascending"), ("position", "ascending")])
-    if table.num_rows and pc.all(pc.starts_with(table["policy"], "derived")).as_py():
-        absent["impressions"] = "the log has no impressions: all of them were derived by a rule when it was read in"
-        return None
     if not table.num_rows:
         return None
     post_I = _index(post_ids, table["post_id"].to_numpy(), "impressions", "post_id")
@@ -218,7 +224,8 @@ def _impressions(tables: Mapping[str, pa.Table], dataset: Dataset, user_ids: np.
     viewer_I = _index(user_ids, table["user_id"].to_numpy(), "impressions", "user_id")
     request_I = np.unique(request_id_I, return_inverse=True)[1]
     viewed_I = table["viewed_ms"].to_numpy() > 0
-    if viewed_I.all():
+    if viewed_I.all() or not viewed_I.any():
+        viewed_I = np.ones(len(viewed_I), bool)
         absent["viewed_ms"] = "the log does not say what was looked at: every impression counts as viewed"
     propensity_I = table["propensity"].to_numpy(zero_copy_only=False).astype(np.float64)
     if not (propensity_I > 0).all():

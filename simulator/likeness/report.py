@@ -56,7 +56,7 @@ def render_page(report: dict[str, Any]) -> str:
 
 
 def print_marginals(report: dict[str, Any]) -> None:
-    """The marginals, the farthest first, then the verdict and what was not fitted, on stderr."""
+    """The marginals, the farthest first, then the verdict, what the log lacks and what was not fitted, on stderr."""
     console = Console(file=sys.stderr, highlight=False)
     # A log file has no width of its own, and a table cut at 80 columns cannot be read.
     if not console.is_terminal:
@@ -70,5 +70,7 @@ def print_marginals(report: dict[str, Any]) -> None:
     console.print(table)
     for sentence in report["verdict"]:
         console.print(sentence, markup=False)
+    for name, reason in report["absent"].items():
+        console.print(f"not in the log: {name}: {reason}", markup=False)
     for name, reason in report["fit"]["not_fitted"].items():
         console.print(f"not fitted: {name}: {reason}", markup=False)

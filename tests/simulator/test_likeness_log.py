@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from contracts.clock import DAY
 from contracts.errors import BadInput
-from contracts.tables import ACTIONS, FRIENDSHIPS, IMPRESSIONS, SESSIONS, USERS
+from contracts.tables import ACTIONS, FRIENDSHIPS, IMPRESSIONS, POSTS, SESSIONS, USERS
 from contracts.tasks import CONTACTS, TASK_NAMES
 from contracts.workspace import Workspace
 from feedloop.cli import main
@@ -126,6 +126,57 @@ def test_a_table_with_too_few_rows_is_refused_with_its_count(copy: Workspace, sp
         read_log(copy.lake)
 
 
+@pytest.mark.parametrize(
+    ("spec", "column", "value", "sentence"),
+    [
+        (USERS, "registered_at", 2 * 10**15, "table users: 0 of 90 people registered before the log ends on 2024-05-12"),
+        (FRIENDSHIPS, "friend_id", None, r"table friendships: \d+ rows join a user_id with itself, the first is 10\d\d"),
+        (SESSIONS, "requests", 0, r"table sessions: \d+ rows count no request, the first is 0"),
+        (IMPRESSIONS, "position", -3, r"table impressions: \d+ rows have a position that is not between 0 and 9999"),
+        (IMPRESSIONS, "position", 4, r"table impressions: \d+ rows repeat a position of their request_id, the first is \d+"),
+        (IMPRESSIONS, "propensity", 1.5, r"rows have a propensity outside 0 to 1, the first is 1\.5"),
+        (IMPRESSIONS, "shown_at", 2 * 10**15, "have a shown_at outside the log, which is 2024-05-06 to 2024-05-12, the first is 2033"),
+    ],
+)  # fmt: skip
+def test_rows_that_no_log_can_hold_are_refused_with_their_count_and_the_first(
+    copy: Workspace, spec, column: str, value: float | None, sentence: str
+):
+    table = copy.lake.read(spec)
+    place = table.schema.get_field_index(column)
+    values = table["user_id"] if value is None else pa.array([value] * table.num_rows, table.schema.field(place).type)
+    copy.lake.write(spec, table.set_column(place, table.schema.field(place), values))
+    with pytest.raises(BadInput, match=sentence):
+        read_log(copy.lake)
+
+
+@pytest.mark.parametrize(("spec", "key"), [(USERS, "user_id"), (POSTS, "post_id"), (IMPRESSIONS, "position of their")])
+def test_rows_that_are_there_twice_are_refused(copy: Workspace, spec, key: str):
+    table = copy.lake.read(spec)
+    copy.lake.write(spec, pa.concat_tables([table, table.slice(0, 2)]))
+    with pytest.raises(BadInput, match=f"table {spec.name}: 2 rows repeat a {key}"):
+        read_log(copy.lake)
+
+
+@pytest.mark.parametrize("viewed_ms", [0, 800])
+def test_looks_that_are_the_same_for_all_are_no_looks(copy: Workspace, viewed_ms: int):
+    table = copy.lake.read(IMPRESSIONS)
+    place = table.schema.get_field_index("viewed_ms")
+    field = table.schema.field(place)
+    copy.lake.write(IMPRESSIONS, table.set_column(place, field, pa.array([viewed_ms] * table.num_rows, field.type)))
+    log = read_log(copy.lake)
+    assert log.impressions is not None
+    assert log.impressions.viewed_I.all()
+    assert "does not say what was looked at" in log.absent["viewed_ms"]
+
+
+def test_a_log_of_more_days_than_a_simulated_one_can_have_asks_for_their_number(copy: Workspace, tmp_path: Path):
+    dataset = copy.dataset()
+    dataclasses.replace(dataset, end=dataset.start + 1_200 * DAY).save(copy.dataset_path)
+    with pytest.raises(BadInput, match="the log spans 1200 days and a simulated one has at most 1000: say with --days"):
+        open_log(copy.root, Workspace(tmp_path / "target"), {})
+    assert open_log(copy.root, Workspace(tmp_path / "target"), {"days": 20}).days == 1_200
+
+
 def test_a_log_without_friendships_or_with_strangers_to_its_users_is_refused(copy: Workspace):
     users = copy.lake.read(USERS)
     copy.lake.write(USERS, users.slice(0, users.num_rows - 1))
@@ -165,6 +216,9 @@ def test_a_log_too_short_for_worlds_of_its_length_is_refused_however_long_the_si
     copy: Workspace, tmp_path: Path
 ):
     dataset = copy.dataset()
-    dataclasses.replace(dataset, end=dataset.start + 2 * DAY, warmup_us=0).save(copy.dataset_path)
+    end = dataset.start + 2 * DAY
+    dataclasses.replace(dataset, end=end, warmup_us=0).save(copy.dataset_path)
+    shown = copy.lake.read(IMPRESSIONS)
+    copy.lake.write(IMPRESSIONS, shown.filter(pa.array(shown["shown_at"].to_numpy() < end)))
     with pytest.raises(BadInput, match="too short for three windows"):
         open_log(copy.root, Workspace(tmp_path / "target"), {"days": 20})

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from scipy.optimize import approx_fprime
 from scipy.sparse import csr_matrix
-from scipy.stats import lognorm, poisson
+from scipy.stats import binomtest, lognorm, poisson
 from sklearn.linear_model import PoissonRegressor
 
 from contracts.workspace import Workspace
 from simulator.environment import EnvironmentSettings, Truth, simulate
 from simulator.likeness import looks, read_log
-from simulator.likeness.estimates import GROUPS, groups_of, jackknife, jackknife_of_sums, sums_by_group
+from simulator.likeness.estimates import GROUPS, groups_of, jackknife, jackknife_of_sums, share, sums_by_group
 from simulator.likeness.log import LoggedLog
 from simulator.likeness.returns import _normal, _poisson_mixture
 from simulator.likeness.ties import contact_groups
@@ -40,6 +40,13 @@ def test_a_world_in_memory_is_the_log_that_its_settings_write(tmp_path, daily: b
     np.testing.assert_array_equal(contact_groups(kept, kept.impressions), contact_groups(written, written.impressions))
     np.testing.assert_array_equal(latents.tie_E, Truth.load(Workspace(tmp_path)).latents.tie_E)
     assert kept.absent == written.absent == {}
+
+
+@pytest.mark.parametrize(("count", "total"), [(0, 40), (1, 40), (17, 300), (40, 40)])
+def test_the_interval_of_a_share_is_wilsons(count: int, total: int):
+    expected = binomtest(count, total).proportion_ci(0.95, "wilson")
+    one = share(count, total, "")
+    assert (one.value, one.low, one.high) == pytest.approx((count / total, expected.low, expected.high), abs=1e-12)
 
 
 def test_a_jackknife_from_sums_is_that_of_refits():
