@@ -4,7 +4,7 @@ import contextlib
 import math
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -104,13 +104,14 @@ def prepare(module: nn.Module, settings: TrainerSettings, rank: Rank) -> None:
 
 def train_work(work: Work, train_rows: int, validation_rows: int, settings: TrainerSettings, *,
                report: Callable[[str], None] | None = None, step_log: Path | None = None,
-               checkpoints: Path | None = None) -> TrainResult:  # fmt: skip
+               checkpoints: Path | None = None, made_of: Mapping[str, Any] | None = None) -> TrainResult:  # fmt: skip
     """Trains what was put on the mesh; every rank returns the same result, bitwise.
 
     A batch whose loss or gradient is not finite is skipped on all ranks together and counted. `report` gets the placement of
     several ranks and one line per epoch, on the first rank. `step_log`: a file for a line a step and rank
     (`distributed.step_log`), begun anew. `checkpoints`: a folder for the last and the best epoch; a training that finds its
-    own there goes on after it, under whatever layout, and ends as if it had never stopped.
+    own there goes on after it, under whatever layout, and ends as if it had never stopped. `made_of` (JSON): what beside the
+    settings makes a training another one, such as a hash of its rows.
     """
     rank = work.mesh.rank
     batches = EpochBatches(train_rows, settings.batch_size, settings.seed)
@@ -123,7 +124,7 @@ def train_work(work: Work, train_rows: int, validation_rows: int, settings: Trai
     if report and rank.first and rank.world_size > 1:
         report(textwrap.indent(placement(work.mesh.layout), "  "))
     rows = {"train_rows": train_rows, "validation_rows": validation_rows}
-    kept = _kept(checkpoints, work, optimizer, average, {**asdict(settings), **rows})
+    kept = _kept(checkpoints, work, optimizer, average, {**asdict(settings), **rows, **(made_of or {})})
     begin, seconds = _go_on(kept, work, average, result)
     tried, routed_before = begin * batches.per_epoch, result.routed
     for epoch in range(begin, settings.epochs):

@@ -60,17 +60,17 @@ class ModuleWork:
     """A plain module whose rows are split over the data ranks; ranks along other axes are given the same rows.
 
     `placements` says what of the module was cut over ranks (by default nothing). `together`: ranks exchange something
-    inside the module, so that all of them must run it even without rows. `zero` as in `ShardedData`.
+    inside the module, so that all of them must run it even without rows. `zero` and `compute` as in `ShardedData`.
     """
 
     def __init__(self, module: nn.Module, loss: Loss, validate: Validation, mesh: Mesh, *, zero: int = 0,
                  placements: Mapping[str, Placement] | None = None, together: bool = False, micro_batches: int = 1,
-                 validation_batch: int = 16_384):  # fmt: skip
+                 validation_batch: int = 16_384, compute: torch.dtype | None = None):  # fmt: skip
         self.module, self.mesh = module, mesh
         self._loss, self._validate = loss, validate
         self._names = list(module.state_dict())
         self._placements = dict(placements or {name: Placement() for name, _ in module.named_parameters()})
-        self.data = ShardedData(module, {}, mesh, self._placements, zero)
+        self.data = ShardedData(module, {}, mesh, self._placements, zero, compute=compute)
         # Gradient shards are sent inside the backward, which must then run on every rank.
         self._together = together or zero >= 2
         self._micro_batches, self._validation_batch = micro_batches, validation_batch

@@ -3,7 +3,6 @@
 Legend: N rows, B rows of a batch, M numeric inputs, C categories, T tasks.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,9 +23,7 @@ from ranking.mmoe import MMoE, masked_log_loss
 from ranking.parallel import cut_mixture, share_mixture
 from ranking.settings import RankerSettings, SequenceSettings
 from ranking.transform import NUMERIC_NAMES
-
-_AT_ONCE = 2
-"""A best epoch among this many first ones means that the rate was too high for the few labels there are."""
+from ranking.tries import Beside, best_of_tries, trainer_settings
 
 
 @dataclass(frozen=True)
@@ -39,11 +36,11 @@ class TaskData:
     weights_N: np.ndarray
 
     def batch(self, rows_B: np.ndarray, dtype: torch.dtype, device: torch.device) -> list[torch.Tensor]:
-        """Tensors (numeric, slots, labels, weights) of the given rows."""
-        floats = [
-            torch.from_numpy(a[rows_B]).to(device, dtype) for a in (self.numeric_NM, self.labels_NT, self.weights_N)
-        ]
-        return [floats[0], torch.from_numpy(self.slots_NC[rows_B]).to(device), *floats[1:]]
+        """Tensors (numeric, slots, labels, weights) of the given rows; labels and weights in float32 at least."""
+        wide = torch.promote_types(dtype, torch.float32)
+        labels_BT, weights_B = (torch.from_numpy(a[rows_B]).to(device, wide) for a in (self.labels_NT, self.weights_N))
+        numeric_BM = torch.from_numpy(self.numeric_NM[rows_B]).to(device, dtype)
+        return [numeric_BM, torch.from_numpy(self.slots_NC[rows_B]).to(device), labels_BT, weights_B]
 
 
 def build(slots_C: list[int], train_data: TaskData, settings: RankerSettings) -> MMoE:
@@ -57,19 +54,17 @@ def build(slots_C: list[int], train_data: TaskData, settings: RankerSettings) ->
 
 
 def fit(rank: Rank, train_data: TaskData, validation_data: TaskData, slots_C: list[int],
-        settings: RankerSettings, layout: TrainingLayout | None = None, step_log: Path | None = None
+        settings: RankerSettings, layout: TrainingLayout | None = None, beside: Beside | None = None
         ) -> tuple[int, TrainResult]:  # fmt: skip
     """Trains a fresh network under `layout` (by default all ranks along dp_replicate); returns (rank, result).
 
     Stops on the log loss, averaged over tasks after division by each task's entropy: otherwise the commonest action alone
     would decide.
-
-    A log with few positives is overfitted at once at a rate that a rich log needs. Then it is tried again at a third of
-    the rate, and the best of the tries by the validation figure is kept; all ranks see the same figure.
     """
-    layout = layout or TrainingLayout(ParallelLayout(dp_replicate=rank.world_size))
+    layout, beside = layout or TrainingLayout(ParallelLayout(dp_replicate=rank.world_size)), beside or Beside()
     entropies_T = entropies(validation_data).to(rank.device)
-    dtype = trainer_settings(settings, settings.learning_rate).dtype
+    compute = compute_type(settings)
+    dtype = compute or trainer_settings(settings).dtype
 
     def loss(module: nn.Module, rows_B: np.ndarray) -> tuple[torch.Tensor, float]:
         numeric_BM, slots_BC, labels_BT, weights_B = train_data.batch(rows_B, dtype, rank.device)
@@ -80,37 +75,19 @@ def fit(rank: Rank, train_data: TaskData, validation_data: TaskData, slots_C: li
         sums_T = masked_log_loss(module(numeric_BM, slots_BC), labels_BT, weights_B).double() / entropies_T
         return torch.stack([sums_T, (torch.isfinite(labels_BT) * weights_B.unsqueeze(1)).sum(dim=0)], dim=1)
 
-    def attempt(learning_rate: float) -> TrainResult:
-        of_trainer = trainer_settings(settings, learning_rate)
+    def attempt(of_trainer: TrainerSettings, checkpoints: Path | None) -> TrainResult:
         network = build(slots_C, train_data, settings)
         prepare(network, of_trainer, rank)
-        work = _placed(network, loss, validate, Mesh(layout.axes, rank), layout)
+        work = _placed(network, loss, validate, Mesh(layout.axes, rank), layout, compute)
         return train_work(work, len(train_data.weights_N), len(validation_data.weights_N), of_trainer, report=say,
-                          step_log=step_log)  # fmt: skip
+                          step_log=beside.step_log, checkpoints=checkpoints, made_of=beside.made_of)  # fmt: skip
 
-    return rank.index, best_of_tries(attempt, settings)
-
-
-def best_of_tries(attempt: Callable[[float], TrainResult], settings: RankerSettings | SequenceSettings) -> TrainResult:
-    """The best of `attempt(learning rate)`, tried at a third of the rate again while a try overfits at once."""
-    best: TrainResult | None = None
-    for number in range(settings.tries):
-        result = attempt(settings.learning_rate / 3**number)
-        if best is None or result.best_validation < best.best_validation:
-            best = result
-        if result.best_epoch >= _AT_ONCE or len(result.history) == settings.epochs:
-            break
-    assert best is not None
-    return best
+    return rank.index, best_of_tries(attempt, settings, beside)
 
 
-def trainer_settings(settings: RankerSettings | SequenceSettings, learning_rate: float) -> TrainerSettings:
-    """What the training loop needs of a ranker's settings."""
-    return TrainerSettings(
-        epochs=settings.epochs, batch_size=settings.batch_size, learning_rate=learning_rate,
-        weight_decay=settings.weight_decay, clip_norm=settings.clip_norm, patience=settings.patience,
-        seed=settings.seed, precision=settings.precision,
-    )  # fmt: skip
+def compute_type(settings: RankerSettings | SequenceSettings) -> torch.dtype | None:
+    """The narrower type that layers compute in, if any."""
+    return None if settings.compute is None else getattr(torch, settings.compute)
 
 
 def entropies(validation_data: TaskData) -> torch.Tensor:
@@ -125,14 +102,16 @@ def prior_logits(train_data: TaskData) -> torch.Tensor:
     return torch.from_numpy(np.log(rates_T) - np.log1p(-rates_T))
 
 
-def _placed(network: MMoE, loss: Loss, validate: Validation, mesh: Mesh, layout: TrainingLayout) -> ModuleWork:
+def _placed(network: MMoE, loss: Loss, validate: Validation, mesh: Mesh, layout: TrainingLayout,
+            compute: torch.dtype | None) -> ModuleWork:  # fmt: skip
     placements = {name: Placement() for name, _ in network.named_parameters()}
     if layout.axes.tp > 1:
         cut_mixture(network, Cut(mesh.group("tp"), False, placements))
     if layout.ep > 1:
         share_mixture(network, mesh, layout.ep, placements)
     return ModuleWork(network, loss, validate, mesh, zero=layout.zero_stage, placements=placements,
-                      together=layout.axes.tp > 1 or layout.ep > 1, micro_batches=layout.micro_batches)  # fmt: skip
+                      together=layout.axes.tp > 1 or layout.ep > 1, micro_batches=layout.micro_batches,
+                      compute=compute)  # fmt: skip
 
 
 def _label_rates(labels_NT: np.ndarray) -> np.ndarray:

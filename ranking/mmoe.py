@@ -79,9 +79,9 @@ class _Stacked(nn.Module):
 
 
 def masked_log_loss(logits_BT: torch.Tensor, labels_BT: torch.Tensor, weights_B: torch.Tensor) -> torch.Tensor:
-    """Weighted sums over rows of the log loss, per task (T,); a NaN label adds nothing and has no gradient."""
+    """Weighted sums over rows of the log loss, per task (T,); a NaN label adds nothing and has no gradient. Of the labels' type."""
     known_BT = torch.isfinite(labels_BT)
     losses_BT = functional.binary_cross_entropy_with_logits(
-        logits_BT, torch.where(known_BT, labels_BT, 0.0), reduction="none"
+        logits_BT.to(labels_BT.dtype), torch.where(known_BT, labels_BT, 0.0), reduction="none"
     )
     return (torch.where(known_BT, losses_BT, 0.0) * weights_B.unsqueeze(1)).sum(dim=0)

@@ -36,7 +36,17 @@ class _NetworkSettings(Settings):
     weight_decay: float = Field(1e-2, ge=0)
     clip_norm: float = Field(1.0, gt=0, description="largest global gradient norm")
     patience: int = Field(2, ge=1, description="epochs without a better validation figure before the end")
+    rate_schedule: str = Field(
+        "cosine", pattern="^(cosine|linear|constant|wsd)$", description="how the rate goes on after its warm-up"
+    )
+    decay_share: float = Field(0.2, gt=0, le=1, description="share of all steps over which wsd falls at the end")
+    average_decay: float | None = Field(
+        None, ge=0, lt=1, description="decay of a moving average of the weights, which is judged and kept; unset: none"
+    )
     precision: str = Field("float64", pattern="^float(32|64)$", description="float64: equal under any layout")
+    compute: str | None = Field(
+        None, pattern="^bfloat16$", description="narrower type that layers compute in; sums and weights keep the precision"
+    )
     exposure_clip: float | None = Field(
         None, gt=0, description="weigh rows by 1/propensity, clipped at this multiple of the mean; unset: equal weights"
     )

@@ -28,16 +28,18 @@ from ranking.layouts import TrainingLayout, asked_layout
 from ranking.mmoe import MMoE
 from ranking.on_ranks import fit_on_ranks
 from ranking.settings import RankerSettings
+from ranking.tries import Beside, made_of
 
 _EXPORT_TOLERANCE = 1e-4
 
 
 def train_ranker(workspace: Workspace, settings: RankerSettings | None = None, nproc: int = 1,
-                 layout: TrainingLayout | str | None = None, step_log: Path | None = None) -> dict[str, Any]:  # fmt: skip
+                 layout: TrainingLayout | str | None = None, step_log: Path | None = None,
+                 checkpoints: Path | None = None) -> dict[str, Any]:  # fmt: skip
     """Trains the ranker on `nproc` ranks and puts it in force as artifact "ranker"; returns its metrics.
 
-    `layout` defaults to dp_replicate=nproc; `step_log`: where a line a step and rank goes. Files: `model.onnx` (raw inputs
-    to calibrated probabilities, float32),
+    `layout` defaults to dp_replicate=nproc; `step_log`: where a line a step and rank goes; `checkpoints`: a folder for one an
+    epoch, from which a training that was stopped goes on. Files: `model.onnx` (raw inputs to calibrated probabilities, float32),
     `checkpoint.pt`, `transform.json`, `model.json`. Under torchrun each rank calls this, and the first one writes.
     `BadInput` when the samples or the layout cannot be used.
     """
@@ -59,7 +61,7 @@ def train_ranker(workspace: Workspace, settings: RankerSettings | None = None, n
             (data["train"], data["validation"], transform.slots, settings, asked),
             settings,
             nproc,
-            step_log,
+            Beside(step_log, checkpoints, made_of(settings, {"samples": workspace.samples.manifest(SAMPLES).content_hash})),
         )
     if index != 0:
         return {"artifact": "ranker", "rank": index}

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import tempfile
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ from distributed.average import MovingAverage
 from distributed.checkpoint.store import load_checkpoint, save_checkpoint
 from distributed.errors import LayoutError
 from distributed.work import Work
+
+_FOLDERS = "epoch-[0-9][0-9][0-9][0-9]"
 
 
 @dataclass
@@ -28,7 +32,7 @@ class EpochCheckpoints:
 
     def last(self) -> int | None:
         """The last epoch that there is; None: the training begins."""
-        found = on_first(self.work.mesh, lambda: sorted(self.folder.glob("epoch-[0-9][0-9][0-9][0-9]")))
+        found = on_first(self.work.mesh, lambda: sorted(self.folder.glob(_FOLDERS)))
         return int(found[-1].name.removeprefix("epoch-")) if found else None
 
     def load(self, epoch: int) -> dict[str, Any]:
@@ -60,9 +64,33 @@ class EpochCheckpoints:
         return {} if self.average is None else {"average": self.average.tensors}
 
     def _compare(self, path: Path) -> None:
-        begun = json.loads((path / "manifest.json").read_text())["facts"]["settings"]
-        wanted = json.loads(json.dumps(self.settings))
-        for name in sorted({*begun, *wanted}):
-            if begun.get(name) != wanted.get(name):
-                raise LayoutError(f"checkpoints in {self.folder} were begun with {name} = {begun.get(name)}, not "
-                                  f"{wanted.get(name)}; another training needs another folder")  # fmt: skip
+        begun = _begun_with(path)
+        _refuse_another(self.folder, begun, self.settings, {*begun, *self.settings})
+
+
+def begin_checkpoints(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Before any rank starts: makes the folder and sees that it can be written.
+
+    `LayoutError` when it holds a training whose settings are not those of `settings` (JSON; as far as they are known here).
+    `OSError` with the path when it cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder):
+        pass
+    for path in sorted(folder.glob(_FOLDERS))[-1:]:
+        _refuse_another(folder, _begun_with(path), settings, settings)
+
+
+def _begun_with(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads((path / "manifest.json").read_text())["facts"]["settings"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise LayoutError(f"checkpoint {path} is damaged: its manifest.json does not say how it was begun") from None
+
+
+def _refuse_another(folder: Path, begun: Mapping[str, Any], wanted: Mapping[str, Any], names: Iterable[str]) -> None:
+    wanted = json.loads(json.dumps(dict(wanted)))
+    for name in sorted(names):
+        if begun.get(name) != wanted.get(name):
+            raise LayoutError(f"checkpoints in {folder} were begun with {name} = {begun.get(name)}, not "
+                              f"{wanted.get(name)}; another training needs another folder")  # fmt: skip

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from contracts.progress import say
-from distributed import Rank, TrainResult
+from distributed import Rank, TrainerSettings, TrainResult
 from distributed.groups import Mesh
 from distributed.mesh import ModelSizes
 from distributed.models.transformer import Stack
@@ -17,12 +17,13 @@ from distributed.parallelize import Cut
 from distributed.stack_work import StackWork
 from distributed.tensor_parallel import GatherAlike, VocabularyBags
 from distributed.trainer import prepare, train_work
-from ranking.fit import best_of_tries, entropies, trainer_settings
+from ranking.fit import compute_type, entropies
 from ranking.layouts import TrainingLayout
 from ranking.parallel import cut_mixture
 from ranking.sequence.network import SequenceRanker, build_network, network_sizes
 from ranking.sequence.tokens import SequenceData
 from ranking.settings import SequenceSettings
+from ranking.tries import Beside, best_of_tries
 
 
 @dataclass(frozen=True)
@@ -42,15 +43,16 @@ def layout_sizes(settings: SequenceSettings) -> ModelSizes:
 
 
 def fit_sequence(rank: Rank, problem: Problem, settings: SequenceSettings, layout: TrainingLayout,
-                 step_log: Path | None = None) -> tuple[int, TrainResult]:  # fmt: skip
+                 beside: Beside | None = None) -> tuple[int, TrainResult]:  # fmt: skip
     """Trains a fresh network under `layout`; returns (rank, result), whose state is that of the whole network.
 
     Loss, early stopping and tries are those of the MMoE (`ranking.fit`). The routers' losses take part in training alone.
     """
     entropies_T = entropies(problem.validation.tasks).to(rank.device)
+    beside = beside or Beside()
+    style = dataclasses.replace(layout.style, compute=compute_type(settings))
 
-    def attempt(learning_rate: float) -> TrainResult:
-        of_trainer = trainer_settings(settings, learning_rate)
+    def attempt(of_trainer: TrainerSettings, checkpoints: Path | None) -> TrainResult:
         network = build_network(problem.rows, problem.slots_C, problem.train.tasks, settings)
         prepare(network, of_trainer, rank)
 
@@ -59,13 +61,14 @@ def fit_sequence(rank: Rank, problem: Problem, settings: SequenceSettings, layou
             return torch.stack([losses_T.double() / entropies_T, weights_T.double()], dim=1)
 
         work = StackWork(
-            network, Mesh(layout.axes, rank), layout.style, problem.train.tokens, _batches(problem.train, rank),
+            network, Mesh(layout.axes, rank), style, problem.train.tokens, _batches(problem.train, rank),
             _batches(problem.validation, rank), figures, cut_ends=cut_ends, micro_batches=layout.micro_batches,
             schedule=layout.schedule, virtual=layout.virtual,
         )  # fmt: skip
-        return train_work(work, len(problem.train), len(problem.validation), of_trainer, report=say, step_log=step_log)
+        return train_work(work, len(problem.train), len(problem.validation), of_trainer, report=say,
+                          step_log=beside.step_log, checkpoints=checkpoints, made_of=beside.made_of)  # fmt: skip
 
-    return rank.index, best_of_tries(attempt, settings)
+    return rank.index, best_of_tries(attempt, settings, beside)
 
 
 def _batches(data: SequenceData, rank: Rank) -> Any:

@@ -11,6 +11,8 @@ from threadpoolctl import threadpool_limits
 
 from contracts.errors import BadInput
 from contracts.progress import say, stage
+from contracts.samples import SAMPLES
+from contracts.tables import ACTIONS, POSTS
 from contracts.workspace import Workspace
 from distributed import LayoutError
 from ranking.inputs import WINDOWS, RankerInputs, load_inputs
@@ -23,6 +25,7 @@ from ranking.sequence.history import histories
 from ranking.sequence.network import build_network
 from ranking.sequence.tokens import SequenceData, Vocabulary, sequence_data
 from ranking.settings import SequenceSettings
+from ranking.tries import Beside, made_of
 
 
 @dataclass(frozen=True)
@@ -62,11 +65,12 @@ def load_sequences(workspace: Workspace, settings: SequenceSettings) -> Sequence
 
 
 def train_sequence_ranker(workspace: Workspace, settings: SequenceSettings | None = None, nproc: int = 1,
-                          layout: TrainingLayout | str | None = None, step_log: Path | None = None) -> dict[str, Any]:  # fmt: skip
+                          layout: TrainingLayout | str | None = None, step_log: Path | None = None,
+                          checkpoints: Path | None = None) -> dict[str, Any]:  # fmt: skip
     """Trains it on `nproc` ranks under any legal `layout` (default dp_replicate=nproc) and puts it in force as artifact
     "sequence_ranker"; returns its metrics, among them each task's test AUC beside logistic regression's and, where it was
-    trained on the same samples, the MMoE's. `step_log`: where a line a step and rank
-    goes. Under torchrun each rank calls this, and the first one writes.
+    trained on the same samples, the MMoE's. `step_log`: where a line a step and rank goes; `checkpoints`: a folder for one an
+    epoch, from which a training that was stopped goes on. Under torchrun each rank calls this, and the first one writes.
 
     `BadInput` when the samples or the layout cannot be used, before any rank is started.
     """
@@ -79,8 +83,9 @@ def train_sequence_ranker(workspace: Workspace, settings: SequenceSettings | Non
     begun = time.perf_counter()
     with stage(f"train the sequence ranker on {len(windows['train']):,} histories, {asked}"):
         index, result = fit_on_ranks(
-            "sequence ranker", fit_sequence, (loaded.problem, settings, asked), settings, nproc, step_log
-        )
+            "sequence ranker", fit_sequence, (loaded.problem, settings, asked), settings, nproc,
+            Beside(step_log, checkpoints, made_of(settings, _hashes(workspace))),
+        )  # fmt: skip
     if index != 0:
         return {"artifact": KIND, "rank": index}
     seconds = time.perf_counter() - begun
@@ -103,6 +108,12 @@ def train_sequence_ranker(workspace: Workspace, settings: SequenceSettings | Non
         version = write(workspace, network.state_dict(), loaded.vocabulary, platt_T2, inputs, windows["test"],
                         logits["test"], settings, metrics)  # fmt: skip
     return {"artifact": KIND, "version": version, **metrics}
+
+
+def _hashes(workspace: Workspace) -> dict[str, str]:
+    """Of the tables that histories and candidates are read from."""
+    return {"samples": workspace.samples.manifest(SAMPLES).content_hash,
+            **{spec.name: workspace.lake.manifest(spec).content_hash for spec in (ACTIONS, POSTS)}}  # fmt: skip
 
 
 def refuse_unless_fits(settings: SequenceSettings, layout: TrainingLayout) -> None:
