@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from contracts.clock import DAY
+from contracts.progress import say
 from contracts.tasks import TASK_NAMES
 from contracts.workspace import Workspace
 from simulator.environment import EnvironmentSettings, log_tables, simulate
@@ -144,11 +145,13 @@ def measure(users: int, days: int) -> dict:
     posts = draw_posts(rng, settings, people, graph)
     latents, edges = latents_of(settings, people, posts), len(people.edges.user_E)
     set_up_s = time.process_time() - began
+    say(f"  people, ties and {len(posts.author_P):,} posts drawn ({set_up_s:.0f} s)")
     visitors, pages = Visitors(rng, settings, people.registered_at_U), FrontPages(people, posts, settings.live_us)
     wall, began, requests, rows, policy_s = time.perf_counter(), time.process_time(), 0, 0, 0.0
     for day in range(2, days + 2):
         made = run_day(rng, settings.start_at + day * DAY, settings, visitors, pages, latents, posts)
         requests, rows, policy_s = requests + made[0], rows + made[1], policy_s + made[2]
+        say(f"  day {day - 1} of {days}: {requests:,} requests so far")
     days_s, wall_s = time.process_time() - began, time.perf_counter() - wall
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     log = made[3].take(np.arange(min(len(made[3].user_N), AT_ONCE)))

@@ -5,6 +5,7 @@ often the 95% intervals hold the parameter that the log was made with.
 """
 
 import multiprocessing
+import os
 import sys
 import tempfile
 from collections import defaultdict
@@ -12,6 +13,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from benchmarks.claims import Claim, Result, run
 from contracts.progress import say
@@ -62,6 +64,12 @@ def known(estimate: Estimate) -> float:
 def fit_one(users: int, days: int, worlds: int, seed: int) -> list[Recovered]:
     """Simulates a log with the known parameters, fits it, and fits its examination once more without the evidence."""
     settings = TRUTH.model_copy(update={"users": users, "days": days, "seed": seed})
+    # One thread a log: as many logs are fitted at once as there are cores.
+    with threadpool_limits(1):
+        return _fit_one(settings, worlds)
+
+
+def _fit_one(settings: EnvironmentSettings, worlds: int) -> list[Recovered]:
     with tempfile.TemporaryDirectory() as folder:
         workspace = Workspace(folder)
         simulate(workspace, settings)
@@ -105,7 +113,9 @@ def _tail(user_N: np.ndarray, users: int) -> float:
 def study(fits: int, users: int, days: int, worlds: int) -> dict[str, list[Recovered]]:
     """Name -> what each log gave, in the order of seeds."""
     by_seed = {}
-    with ProcessPoolExecutor(min(2, fits), mp_context=multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(
+        min(os.cpu_count() or 1, 4, fits), mp_context=multiprocessing.get_context("spawn")
+    ) as pool:
         asked = {pool.submit(fit_one, users, days, worlds, 500 + fit): fit for fit in range(fits)}
         for done, future in enumerate(as_completed(asked), start=1):
             by_seed[asked[future]] = future.result()

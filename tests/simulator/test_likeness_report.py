@@ -14,8 +14,9 @@ from contracts.workspace import Workspace
 from feedloop.cli import main
 from pipelines.sources import SOURCES
 from simulator.environment import EnvironmentSettings, simulate
-from simulator.likeness import imitate, open_log, read_log, write_report
+from simulator.likeness import imitate, open_log, print_marginals, read_log, write_report
 from simulator.likeness.marginals import Marginal, compare, marginals
+from simulator.likeness.report import render_page
 
 GIVEN = EnvironmentSettings(
     users=120,
@@ -126,6 +127,16 @@ def test_the_page_needs_nothing_from_elsewhere_and_shows_every_figure(report: di
     assert kept == json.loads(
         json.dumps({name: value for name, value in report.items() if name != "_workspace"}, default=str)
     )
+
+
+def test_terminal_and_page_say_what_the_log_lacks(report: dict, capsys: pytest.CaptureFixture[str]):
+    reason = "3 of 9 impressions have no propensity"
+    shown = {name: value for name, value in report.items() if name != "_workspace"}
+    assert "What the log lacks" not in render_page(shown)
+    shown["absent"] = {"propensities": reason}
+    assert reason in render_page(shown)
+    print_marginals(shown)
+    assert f"not in the log: propensities: {reason}" in capsys.readouterr().err
 
 
 def test_the_command_writes_log_report_and_one_json_object_and_the_same_bytes_again(given: Workspace, tmp_path: Path):
