@@ -51,7 +51,7 @@ def build_strength(workspace: Workspace, spark: SparkSession, events: DataFrame,
     with stage("tie strength"):
         if used:
             at = sorted({*used, *(week for weeks in used.values() for week in weeks)})
-            with friend_rows(spark, lake, events, at) as rows:
+            with friend_rows(spark, lake, events, dataset.start, at) as rows:
                 counts = {row["as_of"]: row["count"] for row in rows.groupBy("as_of").count().collect()}
                 for moment, weeks in used.items():
                     learn = _learning_rows(rows, counts, weeks, settings)

@@ -92,11 +92,6 @@ def with_circles(edges: DataFrame, moments: int) -> DataFrame:
     )
 
 
-def is_set(bits: str, moment: int) -> Column:
-    """Whether bit `moment` of the bigint column is set; false for null."""
-    return F.coalesce(_bit(bits, moment), F.lit(False))
-
-
 def _bit(bits: str, moment: int) -> Column:
     return F.col(bits).bitwiseAND(F.lit(1 << moment).cast("bigint")) != 0
 

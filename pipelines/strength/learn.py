@@ -40,9 +40,9 @@ class PairRows:
         inputs_NF = np.empty((table.num_rows, len(INPUT_NAMES)), np.float32)
         for column, name in enumerate(INPUT_NAMES):
             inputs_NF[:, column] = table[name].to_numpy()
-        known_at = table["contact_known_at"].fill_null(NEVER)
-        ids = (table[name].to_numpy() for name in ("as_of", "user_id", "friend_id"))
-        return cls(*ids, known_at.to_numpy(), inputs_NF=inputs_NF)
+        as_of_N, user_id_N, friend_id_N = (table[name].to_numpy() for name in ("as_of", "user_id", "friend_id"))
+        contact_known_at_N = table["contact_known_at"].fill_null(NEVER).to_numpy()
+        return cls(as_of_N, user_id_N, friend_id_N, contact_known_at_N, inputs_NF)
 
     def contacted(self, as_of: int) -> np.ndarray:
         """Whether a contact of the row's week was known before `as_of` (UTC us), boolean (N,)."""

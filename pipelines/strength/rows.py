@@ -11,32 +11,30 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from contracts.clock import DAY
-from contracts.features import FAMILIES, Counter
+from contracts.features import FAMILIES, Counter, Family
 from contracts.lake import Lake
 from contracts.strength import AHEAD_US
 from contracts.tables import USERS
 from contracts.tasks import CONTACTS
 from pipelines.counters import as_of_moments
 from pipelines.frames import frame, kept
-from pipelines.strength.circles import edges_at, is_set, with_circles
+from pipelines.strength.circles import edges_at, with_circles
 
 LONGEST_DAYS = 365.0
 """Days since a contact that never was, and the most that is told apart."""
 
+_POSTING = Family("posting", ("author_id",), (Counter("posts_14d", ("post",), 14 * DAY),))
 READ = (
-    ("tie", "tie", ("user_id", "friend_id")),
-    ("back", "tie", ("friend_id", "user_id")),
-    ("user", "viewer", ("user_id",)),
-    ("friend", "viewer", ("friend_id",)),
-    ("user_as_author", "author", ("user_id",)),
-    ("friend_as_author", "author", ("friend_id",)),
-)
+    ("tie", FAMILIES["tie"], ("user_id", "friend_id")),
+    ("back", FAMILIES["tie"], ("friend_id", "user_id")),
+    *((f"{side}_{family.name}", family, (f"{side}_id",)) for side in ("user", "friend") for family in (FAMILIES["viewer"], _POSTING)),
+)  # fmt: skip
 """(prefix, family, which columns of a row fill the family's key)."""
 
 
-def _state_names(prefix: str, family: str) -> list[str]:
-    counters = [f"{prefix}_{counter.name}" for counter in FAMILIES[family].counters]
-    return counters + [f"{prefix}_days_since_{latest.name}" for latest in FAMILIES[family].latests]
+def _state_names(prefix: str, family: Family) -> list[str]:
+    counters = [f"{prefix}_{counter.name}" for counter in family.counters]
+    return counters + [f"{prefix}_days_since_{latest.name}" for latest in family.latests]
 
 
 _FACTS = (
@@ -47,74 +45,90 @@ INPUT_NAMES = (*(name for prefix, family, _ in READ for name in _state_names(pre
 """What the model sees of a friendship, in this order."""
 
 
+def filled(history_us: int, half_life_us: int) -> float:
+    """Share of a steady rate's decayed count that `history_us` of log can hold: counts are divided by it.
+
+    A log that began three weeks ago shows less of the same closeness than one of a year; undivided, what is learned as of
+    an early moment promises too much as of a later one.
+    """
+    return 1.0 - 2.0 ** (-history_us / half_life_us)
+
+
 @contextmanager
-def friend_rows(spark: SparkSession, lake: Lake, events: DataFrame, moments: Sequence[int]) -> Iterator[DataFrame]:
-    """One row per moment (UTC us) and friendship active then, held while the block runs.
+def friend_rows(spark: SparkSession, lake: Lake, events: DataFrame, start: int, moments: Sequence[int]
+                ) -> Iterator[DataFrame]:  # fmt: skip
+    """One row per moment and friendship active then, held while the block runs; `start`: of the log (all UTC us).
 
     Columns `as_of`, `user_id`, `friend_id`, `contact_known_at`, INPUT_NAMES. `contact_known_at` (us) is when the first
-    contact of the week [as_of, as_of + AHEAD_US) to become known did so, null without one; inputs are float.
+    contact of the week [as_of, as_of + AHEAD_US) to become known did so, null without one. Inputs are float; decayed
+    counts are divided by `filled`. Pairs are joined once, with what holds at each moment beside them, and spread out last.
     """
     with ExitStack() as held:
-        states = {
-            name: held.enter_context(kept(as_of_moments(events, FAMILIES[name], moments)))
-            for name in dict.fromkeys(family for _, family, _ in READ)
-        }
         edges = held.enter_context(kept(edges_at(spark, lake, moments)))
+        ties = held.enter_context(kept(_by_key(events, FAMILIES["tie"], moments)))
+        people = held.enter_context(kept(_people(spark, lake, events, moments)))
         pairs = with_circles(edges, len(moments)).join(
             _contacts_after(events, moments), ["user_id", "friend_id"], "left"
         )
-        rows = _by_moment(pairs, moments)
-        for prefix, family, key in READ:
-            rows = rows.join(_state_columns(states[family], prefix, family, key), ["as_of", *key], "left")
-        rows = _with_people(rows, _people_at(spark, lake, moments))
-        inputs = (F.coalesce(F.col(name).cast("float"), _absent(name)).alias(name) for name in INPUT_NAMES)
-        yield held.enter_context(kept(rows.select("as_of", "user_id", "friend_id", "contact_known_at", *inputs)))
+        for prefix, names in (("tie", ("user_id", "friend_id")), ("back", ("friend_id", "user_id"))):
+            named = (F.col(own).alias(name) for own, name in zip(FAMILIES["tie"].key, names, strict=True))
+            pairs = pairs.join(ties.select(*named, F.col("states").alias(prefix)), ["user_id", "friend_id"], "left")
+        for side in ("user", "friend"):
+            named = (F.col(name).alias(f"{side}_{name}") for name in ("id", "viewer", "posting", "profile"))
+            pairs = pairs.join(people.select(*named), f"{side}_id", "left")
+        at = [F.struct(F.lit(i).alias("i"), F.lit(t).cast("bigint").alias("as_of"),
+                       *(F.lit(filled(t - start, hl)).alias(f"_{hl}") for hl in _half_lives()))
+              for i, t in enumerate(moments)]  # fmt: skip
+        rows = pairs.withColumn("at", F.explode(F.array(*at))).where(_at("active"))
+        columns = _columns()
+        inputs = (F.coalesce(columns[name].cast("float"), _absent(name)).alias(name) for name in INPUT_NAMES)
+        yield held.enter_context(kept(rows.select(
+            "at.as_of", "user_id", "friend_id", _at("contact_T").alias("contact_known_at"), *inputs
+        )))  # fmt: skip
 
 
-def _by_moment(pairs: DataFrame, moments: Sequence[int]) -> DataFrame:
-    """One row per moment at which a pair's friendship is active, from arrays by moment."""
-    counted = ("mutual_friends", "user_friends", "friend_friends")
-    at_moments = [
-        F.struct(
-            F.lit(t).cast("bigint").alias("as_of"), is_set("active", i).alias("active"),
-            F.col("contact_T")[i].alias("contact_known_at"),
-            ((F.lit(t) - F.col("since_T")[i]) / F.lit(float(DAY))).alias("friendship_days"),
-            F.col("special_T")[i].alias("special_care"),
-            F.coalesce(F.col("special_back_T")[i], F.lit(False)).alias("special_care_back"),
-            is_set("returned", i).alias("returned"),
-            *(F.coalesce(F.col(f"{name}_T")[i], F.lit(0)).alias(name) for name in counted),
-        )
-        for i, t in enumerate(moments)
-    ]  # fmt: skip
-    rows = pairs.select("user_id", "friend_id", F.explode(F.array(*at_moments)).alias("at"))
-    return rows.where("at.active").select("user_id", "friend_id", "at.*").drop("active")
+def _half_lives() -> list[int]:
+    return sorted({counter.half_life_us for _, family, _ in READ for counter in family.counters})
 
 
-def _with_people(rows: DataFrame, people: DataFrame) -> DataFrame:
+def _at(name: str) -> Column:
+    """What an array by moment, or a bit by moment, says of the row's moment; an absent bit is not set."""
+    if name.endswith("_T"):
+        return F.element_at(name, F.col("at.i") + 1)
+    return F.coalesce(F.getbit(F.col(name), F.col("at.i")) == 1, F.lit(False))
+
+
+def _columns() -> dict[str, Column]:
+    """INPUT_NAMES of the row's moment, null where nothing is known."""
+    as_of, day = F.col("at.as_of"), F.lit(float(DAY))
+    found = {
+        "friendship_days": (as_of - _at("since_T")) / day, "special_care": _at("special_T"),
+        "special_care_back": _at("special_back_T"), "returned": _at("returned"),
+        **{name: _at(f"{name}_T") for name in ("mutual_friends", "user_friends", "friend_friends")},
+        "same_city": F.col("user_profile")[as_of]["city"] == F.col("friend_profile")[as_of]["city"],
+    }  # fmt: skip
     for side in ("user", "friend"):
-        renamed = people.select(
-            "as_of", F.col("user_id").alias(f"{side}_id"), F.col("tenure_days").alias(f"{side}_tenure_days"),
-            F.col("city").alias(f"{side}_city"),
-        )  # fmt: skip
-        rows = rows.join(renamed, ["as_of", f"{side}_id"], "left")
-    return rows.withColumn("same_city", F.col("user_city") == F.col("friend_city"))
+        tenure = as_of - F.col(f"{side}_profile")[as_of]["registered_at"]
+        found[f"{side}_tenure_days"] = F.greatest(F.lit(0), tenure) / day
+    for prefix, family, _ in READ:
+        values = F.col(prefix)[as_of]
+        for slot, (part, name) in enumerate(zip(family.parts, _state_names(prefix, family), strict=True)):
+            if isinstance(part, Counter):
+                found[name] = values[slot] / F.col(f"at._{part.half_life_us}")
+            else:
+                days = F.least((as_of - values[slot]) / day, F.lit(LONGEST_DAYS))
+                found[name] = F.when(values[slot] > 0, days)
+    return found
 
 
 def _absent(name: str) -> Column:
     return F.lit(LONGEST_DAYS if "_days_since_" in name else 0.0).cast("float")
 
 
-def _state_columns(states: DataFrame, prefix: str, family: str, key: Sequence[str]) -> DataFrame:
-    """A family's states as columns named `prefix_*`, under the row's columns `key`."""
-    values, columns = F.col("values"), []
-    for slot, (part, name) in enumerate(zip(FAMILIES[family].parts, _state_names(prefix, family), strict=True)):
-        if isinstance(part, Counter):
-            columns.append(values[slot].alias(name))
-        else:
-            days = (F.col("as_of") - values[slot]) / F.lit(float(DAY))
-            columns.append(F.when(values[slot] > 0, F.least(days, F.lit(LONGEST_DAYS))).alias(name))
-    keys = (F.col(own).alias(asked) for own, asked in zip(FAMILIES[family].key, key, strict=True))
-    return states.select("as_of", *keys, *columns)
+def _by_key(events: DataFrame, family: Family, moments: Sequence[int]) -> DataFrame:
+    """One row per key of the family: `states`, a map of moment -> values as of it."""
+    states = F.map_from_entries(F.collect_list(F.struct("as_of", "values")))
+    return as_of_moments(events, family, moments).groupBy(*family.key).agg(states.alias("states"))
 
 
 def _contacts_after(events: DataFrame, moments: Sequence[int]) -> DataFrame:
@@ -127,15 +141,17 @@ def _contacts_after(events: DataFrame, moments: Sequence[int]) -> DataFrame:
     )
 
 
-def _people_at(spark: SparkSession, lake: Lake, moments: Sequence[int]) -> DataFrame:
-    """`as_of`, `user_id`, `tenure_days`, `city` of everybody known at each moment, by the latest known profile."""
+def _people(spark: SparkSession, lake: Lake, events: DataFrame, moments: Sequence[int]) -> DataFrame:
+    """`id` of everybody, and by moment (maps) the states `viewer` and `posting` and the latest known `profile`."""
     profile = F.struct("known_at", "registered_at", "city")
-    found = frame(spark, lake, USERS, ("user_id", "registered_at", "city", "known_at")).groupBy("user_id").agg(
-        F.array(*(
-            F.struct(F.lit(t).cast("bigint").alias("as_of"), F.max(F.when(F.col("known_at") < t, profile)).alias("profile"))
-            for t in moments
-        )).alias("profiles")
-    )  # fmt: skip
-    rows = found.select("user_id", F.explode("profiles").alias("at")).where("at.profile is not null")
-    tenure = F.greatest(F.lit(0), F.col("at.as_of") - F.col("at.profile.registered_at")) / F.lit(float(DAY))
-    return rows.select("at.as_of", "user_id", tenure.alias("tenure_days"), F.col("at.profile.city").alias("city"))
+    by_moment = (
+        F.struct(F.lit(t).cast("bigint").alias("as_of"), F.max(F.when(F.col("known_at") < t, profile)).alias("profile"))
+        for t in moments
+    )
+    profiles = frame(spark, lake, USERS, ("user_id", "registered_at", "city", "known_at"))
+    people = profiles.groupBy("user_id").agg(F.map_from_entries(F.array(*by_moment)).alias("profile"))
+    people = people.withColumnRenamed("user_id", "id")
+    for family in (FAMILIES["viewer"], _POSTING):
+        states = _by_key(events, family, moments).withColumnRenamed("states", family.name)
+        people = people.join(states.withColumnRenamed(family.key[0], "id"), "id", "full")
+    return people

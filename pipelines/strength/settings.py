@@ -11,7 +11,7 @@ class StrengthSettings(Settings):
 
     model_config = SettingsConfigDict(env_prefix="FEEDLOOP_STRENGTH_", frozen=True, extra="forbid")
 
-    weeks: int = Field(3, ge=1, le=26, description="most closed weeks before a moment that are learned from")
+    weeks: int = Field(2, ge=1, le=26, description="most closed weeks before a moment that are learned from")
     fewest_contacts: int = Field(
         50, ge=1, description="pairs in contact, and pairs that were not, in those weeks below which nothing is learned"
     )
@@ -21,10 +21,10 @@ class StrengthSettings(Settings):
     rows_at_once: int = Field(
         250_000, ge=1, description="rows that are predicted at once, which bounds the driver's memory"
     )
-    trees: int = Field(100, ge=1, description="boosting rounds")
-    leaves: int = Field(15, ge=2, description="leaves of a tree")
+    trees: int = Field(60, ge=1, description="boosting rounds")
+    leaves: int = Field(8, ge=2, description="leaves of a tree")
     rows_per_leaf: int = Field(40, ge=1, description="fewest training rows of a leaf")
-    learning_rate: float = Field(0.07, gt=0, le=1, description="of boosting")
+    learning_rate: float = Field(0.1, gt=0, le=1, description="of boosting")
     l2: float = Field(1.0, ge=0, description="penalty on the leaves' values")
     threads: int = Field(2, ge=1, description="threads of LightGBM; the trees do not depend on it")
     seed: int = Field(7, ge=0, description="of the rows' sample and of LightGBM")

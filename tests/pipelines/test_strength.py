@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from contracts.clock import DAY, HOUR
-from contracts.features import FAMILIES
+from contracts.features import Counter
 from contracts.strength import AHEAD_US, TIE_STRENGTH
 from contracts.tables import ACTIONS, FRIENDSHIPS, USERS
 from contracts.tasks import CONTACTS
@@ -22,7 +22,8 @@ from tests.pipelines.small_log import START, Tables, random_log, save, table
 
 pytestmark = pytest.mark.spark
 DAYS = 24
-SETTINGS = StrengthSettings(fewest_contacts=5, trees=20, rows_per_leaf=5)
+SETTINGS = StrengthSettings(fewest_contacts=5, trees=20, rows_per_leaf=5, threads=1)
+MOMENTS = START + 9 * DAY + 5 * HOUR, START + 12 * DAY, START + 16 * DAY
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +47,17 @@ def report(workspace: Workspace, spark: SparkSession) -> dict:
     return built(workspace, spark)
 
 
-def rows_at(workspace: Workspace, spark: SparkSession, *moments: int) -> PairRows:
-    with friend_rows(spark, workspace.lake, event_frame(spark, workspace.lake), moments) as found:
-        return PairRows.of(found.toArrow())
+@pytest.fixture(scope="module")
+def found(workspace: Workspace, spark: SparkSession) -> PairRows:
+    """What the rows say at MOMENTS and where the validation window begins."""
+    moments = (*MOMENTS, workspace.dataset().split().validation[0])
+    with friend_rows(spark, workspace.lake, event_frame(spark, workspace.lake), START, moments) as rows_found:
+        return PairRows.of(rows_found.toArrow())
+
+
+def at_moment(found: PairRows, moment: int) -> PairRows:
+    kept = found.as_of_N == moment
+    return PairRows(*(getattr(found, name)[kept] for name in PairRows.__dataclass_fields__))
 
 
 def expected_inputs(reference: Reference, user: int, friend: int, at: int) -> dict[str, float]:
@@ -56,13 +65,13 @@ def expected_inputs(reference: Reference, user: int, friend: int, at: int) -> di
     values = {}
     ids = {"user_id": user, "friend_id": friend}
     for prefix, family, key in READ:
-        state = reference.state(FAMILIES[family], tuple(ids[column] for column in key), at)
-        for part, value in zip(FAMILIES[family].parts, state, strict=True):
-            if part in FAMILIES[family].latests:
+        state = reference.state(family, tuple(ids[column] for column in key), at)
+        for part, value in zip(family.parts, state, strict=True):
+            if isinstance(part, Counter):
+                values[f"{prefix}_{part.name}"] = value / (1 - 0.5 ** ((at - START) / part.half_life_us))
+            else:
                 days = min(LONGEST_DAYS, (at - value) / DAY) if value else LONGEST_DAYS
                 values[f"{prefix}_days_since_{part.name}"] = days
-            else:
-                values[f"{prefix}_{part.name}"] = value
     forth = reference.facts({"user_id": user, "author_id": friend, "post_id": -1}, at)
     back = reference.facts({"user_id": friend, "author_id": user, "post_id": -1}, at)
     return values | {
@@ -74,22 +83,19 @@ def expected_inputs(reference: Reference, user: int, friend: int, at: int) -> di
     }  # fmt: skip
 
 
-def test_what_is_known_of_a_friendship_equals_a_brute_force_count(
-    workspace: Workspace, log: Tables, spark: SparkSession
-) -> None:
-    moments = START + 9 * DAY + 5 * HOUR, START + 16 * DAY
-    found = rows_at(workspace, spark, *moments)
+def test_what_is_known_of_a_friendship_equals_a_brute_force_count(found: PairRows, log: Tables) -> None:
     reference = Reference(log)
     friends = {
         (at, edge["user_id"], edge["friend_id"])
-        for at in moments
+        for at in np.unique(found.as_of_N).tolist()
         for edge in reference.rows["friendships"]
         if edge["known_at"] < at and (edge["ended_at"] is None or edge["ended_at"] > at)
     }
     keys = list(zip(found.as_of_N.tolist(), found.user_id_N.tolist(), found.friend_id_N.tolist(), strict=True))
     assert keys == sorted(friends)
-    for at, row in enumerate(keys):
-        expected = expected_inputs(reference, row[1], row[2], row[0])
+    for at in range(0, len(keys), 2):
+        moment, user, friend = keys[at]
+        expected = expected_inputs(reference, user, friend, moment)
         assert expected.keys() == set(INPUT_NAMES)
         np.testing.assert_allclose(found.inputs_NF[at], [expected[name] for name in INPUT_NAMES], rtol=1e-6, atol=1e-6)
     same = [name for name in INPUT_NAMES if len(np.unique(found.input(name))) == 1]
@@ -97,11 +103,10 @@ def test_what_is_known_of_a_friendship_equals_a_brute_force_count(
 
 
 def test_a_contact_counts_for_the_week_in_which_it_happened_from_when_it_was_known(
-    workspace: Workspace, log: Tables, spark: SparkSession
+    found: PairRows, log: Tables
 ) -> None:
-    at = START + 12 * DAY
-    found, reference = rows_at(workspace, spark, at), Reference(log)
-    late = 0
+    at, reference = MOMENTS[1], Reference(log)
+    found, late = at_moment(found, at), 0
     for user, friend, known_at in zip(found.user_id_N, found.friend_id_N, found.contact_known_at_N, strict=True):
         contacts = [
             event["known_at"]
@@ -160,27 +165,27 @@ def test_what_becomes_known_at_or_after_a_moment_moves_no_strength_of_it(
 
 
 def test_reading_rows_before_they_are_known_is_caught_by_the_same_comparison(
-    workspace: Workspace, log: Tables, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    workspace: Workspace, found: PairRows, log: Tables, spark: SparkSession, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     at = workspace.dataset().split().validation[0]
-    other = save(tmp_path, planted(log, at), days=DAYS)
-    honest, same = rows_at(workspace, spark, at), rows_at(other, spark, at)
-    assert np.array_equal(honest.inputs_NF, same.inputs_NF)
+    honest, other = at_moment(found, at), save(tmp_path, planted(log, at), days=DAYS)
 
-    def early(found: DataFrame) -> DataFrame:
-        return found.withColumn("known_at", found["known_at"] - 2 * HOUR)
+    def early(some: DataFrame) -> DataFrame:
+        return some.withColumn("known_at", some["known_at"] - 2 * HOUR)
 
     for module in (circles, rows):
         read = module.frame
         monkeypatch.setattr(module, "frame", lambda *asked, read=read: early(read(*asked)))
-    with friend_rows(spark, other.lake, early(event_frame(spark, other.lake)), [at]) as found:
-        leaking = PairRows.of(found.toArrow())
+    with friend_rows(spark, other.lake, early(event_frame(spark, other.lake)), START, [at]) as read_early:
+        leaking = PairRows.of(read_early.toArrow())
     assert len(leaking) > len(honest), "friendships that formed later"
     kept = np.isin(leaking.user_id_N * 1000 + leaking.friend_id_N, honest.user_id_N * 1000 + honest.friend_id_N)
     for name in ("tie_contacts_14d", "special_care", "user_tenure_days", "same_city"):
         assert not np.array_equal(leaking.input(name)[kept], honest.input(name)), name
 
 
+@pytest.mark.slow
 def test_the_same_log_gives_the_same_bytes_in_any_order_and_in_any_pieces(
     workspace: Workspace, report: dict, log: Tables, spark: SparkSession, tmp_path: Path
 ) -> None:
