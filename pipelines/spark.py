@@ -95,6 +95,8 @@ def session(app: str = "feedloop", settings: SparkSettings | None = None) -> "Sp
         "spark.driver.maxResultSize": "0",
         "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
         "spark.sql.adaptive.enabled": "true",
+        # What is kept in memory is read a few times and dropped: packing it takes longer than all that reading.
+        "spark.sql.inMemoryColumnarStorage.compressed": "false",
         # On a busy machine a small broadcast or a heartbeat may wait for minutes; that is no failure.
         "spark.sql.broadcastTimeout": "3600",
         "spark.network.timeout": "1800s",

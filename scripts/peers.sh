@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The packages that benchmarks measure against, each in an environment of its own, since they want versions that the project cannot live with.
 #   obp    Open Bandit Pipeline 0.5.7 in .venv-peers/obp. Its metadata asks for Python below 3.10 and old releases; it runs on these
+#   duckdb DuckDB 2.0.1 in .venv-peers/duckdb
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,10 +18,18 @@ obp() {
   "$venv/bin/python" -c 'import obp; print("obp", obp.__version__)'
 }
 
+duckdb() {
+  local venv=.venv-peers/duckdb
+  [ -x "$venv/bin/python" ] || .venv/bin/python -m venv "$venv"
+  "$UV" pip install --quiet --python "$venv/bin/python" 'duckdb==2.0.1'
+  "$venv/bin/python" -c 'import duckdb; print("duckdb", duckdb.__version__)'
+}
+
 case ${1:-} in
   obp) obp ;;
+  duckdb) duckdb ;;
   *)
-    echo "usage: scripts/peers.sh obp" >&2
+    echo "usage: scripts/peers.sh obp|duckdb" >&2
     exit 2
     ;;
 esac

@@ -109,12 +109,14 @@ def features_verb(workspace: Workspace) -> dict[str, Any]:
     """Spark: counter states for replay and publish, from the days of the log that are as they should be."""
     from pipelines.expectations import keep_out_broken_days
     from pipelines.features import build_states
+    from pipelines.sizing import settings_for
     from pipelines.spark import session
 
     workspace.dataset()
     with exclusive(workspace):
-        kept_out = keep_out_broken_days(workspace, session())["kept_out"]
-        return build_states(workspace, session()) | {"kept_out": kept_out}
+        spark = session(settings=settings_for(workspace.lake))
+        kept_out = keep_out_broken_days(workspace, spark)["kept_out"]
+        return build_states(workspace, spark) | {"kept_out": kept_out}
 
 
 @click.command("samples")
@@ -122,8 +124,9 @@ def features_verb(workspace: Workspace) -> dict[str, Any]:
 def samples_verb(workspace: Workspace) -> dict[str, Any]:
     """Spark: one training row per impression, free of the future."""
     from pipelines.samples import build_samples
+    from pipelines.sizing import settings_for
     from pipelines.spark import session
 
     workspace.dataset()
     with exclusive(workspace):
-        return build_samples(workspace, session())
+        return build_samples(workspace, session(settings=settings_for(workspace.lake)))
