@@ -19,6 +19,7 @@ from contracts.tables import TABLES, TableSpec
 from contracts.workspace import Workspace
 from pipelines.expectations.declared import EXPECTATIONS, Reference
 from pipelines.frames import frame
+from pipelines.spark import machine_faults
 
 EVENT_TABLES = ("requests", "impressions", "actions", "sessions")
 """Kept out together: impressions without the actions of their day would read as negatives."""
@@ -68,7 +69,7 @@ def keep_out_broken_days(
     is kept out, of the others their own. The report is also written to `lake/quarantine/expectations.json`. `BadInput`, and
     nothing changed, when a table would have no day left.
     """
-    with stage("check expectations"):
+    with machine_faults(), stage("check expectations"):
         breaches = breaches_of(workspace.lake, spark)
     return keep_out(workspace, breaches, settings or ExpectationSettings())
 

@@ -17,8 +17,9 @@ from contracts.tables import ACTIONS, FRIENDSHIPS, IMPRESSIONS, POSTS, REQUESTS,
 from contracts.workspace import Workspace
 from pipelines.counters import EventSpan, as_of_queries, span_of
 from pipelines.events import event_frame
+from pipelines.finishing import finished
 from pipelines.frames import kept
-from pipelines.samples.bias import examination_of, features_must_tell, finished
+from pipelines.samples.bias import examination_of, features_must_tell
 from pipelines.samples.card import write_card
 from pipelines.samples.circles import member_sets
 from pipelines.samples.facts import with_facts
@@ -65,7 +66,8 @@ def build_samples(workspace: Workspace, spark: SparkSession, settings: SampleSet
             evidence = samples.where(train).toArrow()
         examination = examination_of(evidence)
         number = numbered(F.col("shown_at"), _bounds(rows, counts))
-        finish = partial(finished, found=examination, settings=settings)
+        curve_K = examination.curve_K if examination and examination.method != "viewed" else None
+        finish = partial(finished, curve_K=curve_K, keep_negatives=settings.keep_negatives, seed=settings.seed)
         written = write_frame(workspace.samples, SAMPLES, samples, number, parents, finish)
     report = report_of(workspace.samples) | {"examination": examination.as_dict() if examination else None}
     report["card"] = write_card(

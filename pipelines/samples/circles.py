@@ -5,9 +5,7 @@ person. A friendship is a span of time; how many spans of a key hold a moment is
 sets share is found once per pair, by going through the smaller set and looking its members up in the larger one.
 """
 
-from collections.abc import Sequence
-
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from contracts.lake import Lake
@@ -15,8 +13,10 @@ from contracts.tables import ACTIONS, FRIENDSHIPS
 from contracts.tasks import ENGAGEMENTS
 from pipelines.frames import frame
 
-CIRCLE, ENGAGED = 0, 1
-"""Kinds of sets: the friends of a person, and the people who acted on a post."""
+CIRCLE, ENGAGED, SIZE = 0, 1, 2
+"""Kinds of sets: the friends of a person, and the people who acted on a post; and of counts, that of one person's friends."""
+_ROW = ("request_id", "position")
+_COUNTS = ("viewer_friends", "author_friends", "mutual_friends", "friends_engaged")
 _NEVER = 2**62
 
 
@@ -45,27 +45,40 @@ def member_sets(spark: SparkSession, lake: Lake) -> DataFrame:
 
 
 def with_circle_counts(rows: DataFrame, sets: DataFrame) -> DataFrame:
-    """`rows` (user_id, author_id, post_id, requested_at, …) plus the facts that count friends, as of `requested_at`.
+    """`rows` (request_id, position, user_id, author_id, post_id, requested_at, …) plus the facts that count friends.
 
-    `sets`: of `member_sets`; used several times, so keep it.
+    They are as of `requested_at`. `sets`: of `member_sets`; used several times, so keep it.
     """
-    circles = sets.where(F.col("kind") == CIRCLE)
-    shared = _shared(
-        rows.select("user_id", F.lit(CIRCLE).alias("kind"), F.col("author_id").alias("id"))
-        .unionByName(rows.select("user_id", F.lit(ENGAGED).alias("kind"), F.col("post_id").alias("id")))
-        .distinct(),
-        sets,
+    asked = rows.select(_ROW[0], _ROW[1], F.col("requested_at").alias("_at"), F.inline(F.array(*_questions())))
+    shared = _shared(asked.where(F.col("kind") != SIZE).select("user_id", "kind", "id").distinct(), sets)
+    sizes = sets.where(F.col("kind") == CIRCLE).select(
+        _id(0).alias("user_id"), F.lit(SIZE).alias("kind"), "id", "begins", "ends"
     )
-    counts = (
-        ("author_friends", circles, {"author_id": "id"}),
-        ("viewer_friends", circles, {"user_id": "id"}),
-        ("mutual_friends", shared.where(F.col("kind") == CIRCLE), {"user_id": "user_id", "author_id": "id"}),
-        ("friends_engaged", shared.where(F.col("kind") == ENGAGED), {"user_id": "user_id", "post_id": "id"}),
-    )
-    for name, spans, key in counts:
-        steps = spans.select(*(F.col(source).alias(column) for column, source in key.items()), "begins", "ends")
-        rows = _counted(rows, steps, list(key), name)
-    return rows
+    counted = _counted(asked, shared.unionByName(sizes))
+    names = {name: F.max(F.when(F.col("_number") == number, F.col("_count"))) for number, name in enumerate(_COUNTS)}
+    answers = counted.groupBy(*_ROW).agg(*(column.alias(name) for name, column in names.items()))
+    return rows.join(answers, list(_ROW)).select(*rows.columns, *_COUNTS)
+
+
+def _questions() -> list[Column]:
+    """What a row asks, one for each of `_COUNTS`: how many spans of (user_id, kind, id) hold its moment."""
+    nobody = _id(0)
+    keys = (
+        (nobody, SIZE, "user_id"), (nobody, SIZE, "author_id"), ("user_id", CIRCLE, "author_id"), ("user_id", ENGAGED, "post_id"),
+    )  # fmt: skip
+    return [
+        F.struct(
+            F.lit(number).alias("_number"),
+            (F.col(user) if isinstance(user, str) else user).alias("user_id"),
+            F.lit(kind).alias("kind"),
+            F.col(other).alias("id"),
+        )
+        for number, (user, kind, other) in enumerate(keys)
+    ]
+
+
+def _id(value: int) -> Column:
+    return F.lit(value).cast("bigint")
 
 
 def _of_kind(spans: DataFrame, kind: int) -> DataFrame:
@@ -111,13 +124,14 @@ def _shared(pairs: DataFrame, sets: DataFrame) -> DataFrame:
     ).where("begins < ends")  # fmt: skip
 
 
-def _counted(rows: DataFrame, spans: DataFrame, key: Sequence[str], name: str) -> DataFrame:
-    """`rows` plus `name`: how many of the `spans` (key, begins, ends) of the row's key hold its `requested_at`."""
+def _counted(asked: DataFrame, spans: DataFrame) -> DataFrame:
+    """`asked` plus `_count`: how many of the `spans` (user_id, kind, id, begins, ends) of its key hold its `_at`."""
+    key = ("user_id", "kind", "id")
     begun = spans.select(*key, F.col("begins").alias("_at"), F.lit(1).alias("_step"))
     ended = spans.where(F.col("ends") < _NEVER).select(*key, F.col("ends").alias("_at"), F.lit(-1).alias("_step"))
     steps = begun.unionByName(ended).withColumn("_asks", F.lit(False))
-    asking = rows.withColumns({"_at": F.col("requested_at"), "_step": F.lit(0), "_asks": F.lit(True)})
+    asking = asked.withColumns({"_step": F.lit(0), "_asks": F.lit(True)})
     # false sorts before true: a step at the row's own microsecond is taken before the row asks.
     so_far = Window.partitionBy(*key).orderBy("_at", "_asks").rowsBetween(Window.unboundedPreceding, 0)
-    all_rows = asking.unionByName(steps, allowMissingColumns=True).withColumn(name, F.sum("_step").over(so_far))
-    return all_rows.where("_asks").drop("_at", "_step", "_asks")
+    all_rows = asking.unionByName(steps, allowMissingColumns=True).withColumn("_count", F.sum("_step").over(so_far))
+    return all_rows.where("_asks")

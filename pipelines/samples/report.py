@@ -11,7 +11,7 @@ from contracts.features import FEATURE_VERSION
 from contracts.lake import Lake
 from contracts.samples import SAMPLES
 from contracts.tasks import TASK_NAMES
-from pipelines.samples.bias import share_of_requests
+from pipelines.finishing import share_of_requests
 from pipelines.samples.impressions import WINDOWS
 
 LABELS = tuple(f"label_{task}" for task in TASK_NAMES)

@@ -14,11 +14,11 @@ from contracts.samples import SAMPLES
 from contracts.tables import ACTIONS
 from contracts.tasks import TASK_NAMES
 from contracts.workspace import Workspace
-from pipelines.samples.bias import engaged, examination_of, examined, share_of_requests, thinned
+from pipelines.finishing import engaged, examined, share_of_requests, thinned
+from pipelines.samples.bias import examination_of
 from pipelines.samples.card import write_card
 from pipelines.samples.card.figures import stability_index
 from pipelines.samples.examination import Examination
-from pipelines.samples.settings import SampleSettings
 from tests.pipelines.small_log import START, save, table
 
 ROWS = 6000
@@ -43,7 +43,8 @@ def samples() -> pa.Table:
 
 def with_examination(samples: pa.Table) -> tuple[pa.Table, Examination | None]:
     found = examination_of(samples.filter(pc.equal(samples["split"], "train")))
-    return examined(samples, found), found
+    curve_K = found.curve_K if found and found.method != "viewed" else None
+    return examined(samples, curve_K), found
 
 
 def test_a_viewed_row_was_looked_at_for_certain_where_the_log_says_who_looked(samples: pa.Table) -> None:
@@ -66,7 +67,7 @@ def test_impressions_that_an_adapter_derived_have_no_examination(samples: pa.Tab
 
 
 def test_thinning_takes_training_negatives_alone_and_the_kept_share_restores_the_rate(samples: pa.Table) -> None:
-    kept = thinned(samples, SampleSettings(keep_negatives=0.25))
+    kept = thinned(samples, 0.25, 7)
     train = np.array(kept["split"].to_pylist()) == "train"
     assert (~train).sum() == 2000, "rows of the test window must all stay"
     positive_N = engaged(kept)
@@ -79,16 +80,15 @@ def test_thinning_takes_training_negatives_alone_and_the_kept_share_restores_the
 
 
 def test_the_same_rows_are_kept_in_whatever_order_they_come(samples: pa.Table) -> None:
-    settings = SampleSettings(keep_negatives=0.5)
     order = np.random.default_rng(1).permutation(ROWS)
-    one, other = thinned(samples, settings), thinned(samples.take(pa.array(order)), settings)
+    one, other = thinned(samples, 0.5, 7), thinned(samples.take(pa.array(order)), 0.5, 7)
     by = [("shown_at", "ascending")]
     assert one.sort_by(by).equals(other.sort_by(by))
 
 
 def test_a_card_drawn_from_some_requests_says_so_and_takes_requests_whole(samples: pa.Table, tmp_path: Path) -> None:
     made, found = with_examination(samples)
-    made = thinned(made, SampleSettings())
+    made = thinned(made, 1.0, 7)
     drawn = share_of_requests(made, 0.3)
     assert set(pc.value_counts(drawn["request_id"]).field("counts").to_pylist()) == {4}
     assert drawn.num_rows == pytest.approx(0.3 * ROWS, rel=0.15)
@@ -115,7 +115,7 @@ def test_a_shift_of_half_the_spread_drifts_and_two_draws_of_one_day_do_not() -> 
 
 def test_the_card_counts_thinned_rows_back_in_and_tells_late_actions(samples: pa.Table, tmp_path: Path) -> None:
     made, found = with_examination(samples)
-    kept = thinned(made, SampleSettings(keep_negatives=0.25))
+    kept = thinned(made, 0.25, 7)
     workspace = save(tmp_path, {"actions": _actions(kept)})
     write_card(workspace, kept, found, kept.num_rows)
     card = json.loads((workspace.reports / "samples.json").read_text())
@@ -129,7 +129,7 @@ def test_the_card_counts_thinned_rows_back_in_and_tells_late_actions(samples: pa
 
 def test_a_drifted_feature_is_named_at_the_top_of_the_page(samples: pa.Table, tmp_path: Path) -> None:
     made, found = with_examination(samples)
-    made = thinned(made, SampleSettings())
+    made = thinned(made, 1.0, 7)
     shown_at = made["shown_at"].to_numpy()
     last_day = shown_at // DAY == shown_at.max() // DAY
     shifted = made["mutual_friends"].to_numpy() + 3.0 * last_day
@@ -153,7 +153,7 @@ def _actions(samples: pa.Table) -> pa.Table:
 
 def test_the_card_of_a_workspace_is_the_same_bytes_twice(samples: pa.Table, tmp_path: Path) -> None:
     made, found = with_examination(samples)
-    made = thinned(made, SampleSettings())
+    made = thinned(made, 1.0, 7)
     pages = []
     for name in ("one", "two"):
         workspace: Workspace = save(tmp_path / name, {"actions": _actions(made)})
