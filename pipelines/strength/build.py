@@ -9,13 +9,16 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from contracts.clock import day_of, to_datetime
+from contracts.clock import to_datetime
 from contracts.features import FEATURE_VERSION
 from contracts.lake import content_hashes
 from contracts.progress import say, stage
 from contracts.strength import TIE_STRENGTH
 from contracts.tables import ACTIONS, FRIENDSHIPS, IMPRESSIONS, POSTS, USERS
 from contracts.workspace import Workspace
+from pipelines.events import event_frame
+from pipelines.frames import kept
+from pipelines.spark import machine_faults
 from pipelines.strength.judge import judge
 from pipelines.strength.learn import PairRows, fit_plain, fit_trees, plain_chances, too_few
 from pipelines.strength.rows import friend_rows
@@ -23,20 +26,22 @@ from pipelines.strength.settings import StrengthSettings
 from pipelines.strength.weeks import judged_moments, training_moments
 
 KIND = "tie_strength"
-"""The artifact's kind: one LightGBM model per moment, by its UTC day, and the figures of the judged weeks."""
+"""The artifact's kind: one LightGBM model per moment (UTC us), and the figures of the judged weeks."""
 _SHARES = 1 << 20
 
 
-def build_strength(workspace: Workspace, spark: SparkSession, events: DataFrame, moments: Sequence[int],
+def build_strength(workspace: Workspace, spark: SparkSession, moments: Sequence[int] | None = None,
                    settings: StrengthSettings | None = None) -> dict:  # fmt: skip
-    """Writes the table `tie_strength` as of `moments` and the judged moments, and the artifact; reports figures.
+    """Writes the table `tie_strength` as of `moments` (UTC us) and the judged moments, and the artifact; reports figures.
 
-    `events`: the log's stream (`pipelines.events`), kept by the caller. A moment is learned from the closed weeks before
-    it alone. One without such a week, or with too few contacts in them, is left out with a sentence.
+    Default moments: those of the states, where the validation window starts and the log's end. A moment is learned from
+    the closed weeks before it alone. One without such a week, or with too few contacts in them, is left out with a
+    sentence. `BadInput` when there is no log or the disk refuses.
     """
     settings = settings or StrengthSettings()
     dataset, lake = workspace.dataset(), workspace.lake
     judged = judged_moments(dataset)
+    moments = (dataset.split().validation[0], dataset.end) if moments is None else moments
     learned_from = {
         moment: training_moments(moment, dataset.start, settings.weeks) for moment in {*moments, *judged.values()}
     }
@@ -48,10 +53,13 @@ def build_strength(workspace: Workspace, spark: SparkSession, events: DataFrame,
     used = {moment: weeks for moment, weeks in sorted(learned_from.items()) if weeks}
     parents = content_hashes(lake, (USERS, FRIENDSHIPS, POSTS, IMPRESSIONS, ACTIONS))
     made: dict[int, Strengths] = {}
-    with stage("tie strength"):
+    with machine_faults(), stage("tie strength"):
         if used:
             at = sorted({*used, *(week for weeks in used.values() for week in weeks)})
-            with friend_rows(spark, lake, events, dataset.start, at) as rows:
+            with (
+                kept(event_frame(spark, lake)) as events,
+                friend_rows(spark, lake, events, dataset.start, at) as rows,
+            ):
                 counts = {row["as_of"]: row["count"] for row in rows.groupBy("as_of").count().collect()}
                 for moment, weeks in used.items():
                     learn = _learning_rows(rows, counts, weeks, settings)
@@ -66,7 +74,7 @@ def build_strength(workspace: Workspace, spark: SparkSession, events: DataFrame,
             with workspace.artifacts.create(KIND, parents=parents, settings=settings.model_dump(),
                                             feature_version=FEATURE_VERSION) as artifact:  # fmt: skip
                 for moment, one in made.items():
-                    (artifact.path / f"{day_of(moment)}.txt").write_text(one.model.model_to_string())
+                    (artifact.path / f"as_of_{moment}.txt").write_text(one.model.model_to_string())
                 artifact.metrics = report
             report["version"] = artifact.version
             parents[KIND] = artifact.version

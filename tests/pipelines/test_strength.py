@@ -37,9 +37,7 @@ def workspace(log: Tables, tmp_path_factory: pytest.TempPathFactory) -> Workspac
 
 
 def built(workspace: Workspace, spark: SparkSession, settings: StrengthSettings = SETTINGS) -> dict:
-    dataset = workspace.dataset()
-    moments = (dataset.split().validation[0], dataset.end)
-    return build_strength(workspace, spark, event_frame(spark, workspace.lake), moments, settings)
+    return build_strength(workspace, spark, settings=settings)
 
 
 @pytest.fixture(scope="module")
