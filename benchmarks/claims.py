@@ -44,6 +44,9 @@ class Result:
     part: str = ""
     """Of a benchmark that other runs measure the rest of: kept in a file of its own."""
 
+    kept: bool = True
+    """False for a look at one part, which replaces no full run."""
+
     def as_dict(self) -> dict[str, Any]:
         """The stable JSON form."""
         return {
@@ -94,7 +97,7 @@ def run(name: str, measure: Callable[..., Result], options: Mapping[str, str] | 
         print(f"{claim.name}: {claim.value:.4g} {claim.unit}{beside}{ratio}{goal}")
     for missing in (*result.not_measured, *result.elsewhere):
         print(f"not measured: {missing}")
-    if not arguments.quick:
+    if result.kept and not arguments.quick:
         write_atomically(RESULTS / f"{name}{result.part and '-'}{result.part}.json", canonical_json(result.as_dict()))
     if arguments.json:
         print(json.dumps(result.as_dict()))

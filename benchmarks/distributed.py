@@ -2,6 +2,7 @@
 
 Step time and memory beside DDP, fully_shard, DTensor and pipelining; weak scaling; bytes beside their formulas; zig-zag
 beside contiguous ring attention; bubbles beside closed formulas. `--device cuda`: what one GPU makes of the model instead.
+`--case TEXT`: only step time and memory of what is named so, such as "dp_replicate, 4 ranks"; not kept.
 """
 
 import dataclasses
@@ -11,7 +12,7 @@ import torch
 
 from benchmarks.beside_torch import one_gpu
 from benchmarks.beside_torch.bubbles import Bubble
-from benchmarks.beside_torch.on_ranks import Plan, measure_all
+from benchmarks.beside_torch.on_ranks import Plan, cases, compare_some, measure_all
 from benchmarks.beside_torch.ring import Ring
 from benchmarks.beside_torch.scaling import Scaling
 from benchmarks.beside_torch.traffic import LAYOUTS, Sent
@@ -27,8 +28,9 @@ _NO_GPU = ("tokens/s and MFU of a causal transformer in bf16 on one GPU, compile
            "this machine has no CUDA device (`--device cuda` where there is one)")  # fmt: skip
 
 
-def measure(quick: bool, device: str = "cpu") -> Result:
-    """Every axis beside its peer on 2 and 4 gloo ranks of one thread; with `device` "cuda", one GPU's speed alone."""
+def measure(quick: bool, device: str = "cpu", case: str | None = None) -> Result:
+    """Every axis beside its peer on 2 and 4 gloo ranks of one thread; with `device` "cuda", one GPU's speed alone; with `case`
+    no more than step time and memory of the comparisons whose name has it."""
     if device not in ("cpu", "cuda"):
         raise BadInput(f"--device is {device!r}; it is cpu or cuda")
     result = Result()
@@ -47,10 +49,13 @@ def measure(quick: bool, device: str = "cpu") -> Result:
                     "layouts_of_bytes": {str(ranks): texts for ranks, texts in LAYOUTS.items()},
                     "plans": {str(ranks): dataclasses.asdict(plan) for ranks, plan in plans.items()}}  # fmt: skip
     sent: list[Sent] = []
+    if case is not None:
+        result.kept = False
+        return _some(result, plans, case)
     for ranks in (2,) if quick else (2, 4):
         found = launch(measure_all, (plans[ranks],), ranks, timeout_s=120.0)[0]
-        for case, beside in found.cases:
-            result.claims += _beside_torch(case, beside, ranks)
+        for one, beside in found.cases:
+            result.claims += _beside_torch(one, beside, ranks)
         sent += found.sent
         result.claims += _ring(found.ring, ranks, plans[ranks].ring_tokens)
         if found.scaling is not None:
@@ -59,6 +64,20 @@ def measure(quick: bool, device: str = "cpu") -> Result:
     result.claims += _traffic(sent)
     if not torch.cuda.is_available():
         result.elsewhere.append(_NO_GPU)
+    return result
+
+
+def _some(result: Result, plans: dict[int, Plan], text: str) -> Result:
+    """Step time and memory of the comparisons called so."""
+    names = {ranks: [f"{case.name}, {ranks} ranks" for case in cases(plan.work, ranks)] for ranks, plan in plans.items()}
+    known = [name for several in names.values() for name in several]
+    if not any(text in name for name in known):
+        raise BadInput(f"--case is {text!r}, which is part of none of {'; '.join(known)}")
+    for ranks, plan in plans.items():
+        numbers = [number for number, name in enumerate(names[ranks]) if text in name]
+        if numbers:
+            for one, beside in launch(compare_some, (plan, numbers), ranks, timeout_s=120.0)[0]:
+                result.claims += _beside_torch(one, beside, ranks)
     return result
 
 
@@ -133,4 +152,5 @@ def _one_gpu(result: Result, quick: bool) -> None:
 
 
 if __name__ == "__main__":
-    run("distributed", measure, {"device": "cpu (all but one GPU's speed) or cuda (that alone)"})
+    run("distributed", measure, {"device": "cpu (all but one GPU's speed) or cuda (that alone)",
+                                 "case": "only the comparisons whose name has this, e.g. 'ZeRO 3, 4 ranks'; not kept"})  # fmt: skip

@@ -180,22 +180,23 @@ class _VocabularyCrossEntropy(torch.autograd.Function):
     def forward(ctx: Any, logits_BLV: torch.Tensor, targets_BL: torch.Tensor, group: Group) -> torch.Tensor:
         wide = logits_BLV.to(torch.promote_types(logits_BLV.dtype, torch.float32))
         largest_BL = group.all_reduce_(wide.amax(-1), "max")
-        exponentials = torch.exp(wide - largest_BL[..., None])
+        exponentials = (wide - largest_BL[..., None]).exp_()
         local_BL, mine_BL = _local(targets_BL, wide.shape[-1], group)
         at_target_BL = wide.gather(-1, local_BL[..., None])[..., 0] * mine_BL
         sums_BL, at_target_BL = group.all_reduce_(torch.stack([exponentials.sum(-1), at_target_BL])).unbind(0)
         kept_BL = targets_BL != NO_TARGET
-        ctx.save_for_backward(exponentials / sums_BL[..., None], local_BL, mine_BL, kept_BL)
+        ctx.save_for_backward(exponentials.div_(sums_BL[..., None]), local_BL, mine_BL, kept_BL)
         ctx.logits_type = logits_BLV.dtype
         return ((sums_BL.log() + largest_BL - at_target_BL) * kept_BL).sum()
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         probabilities, local_BL, mine_BL, kept_BL = ctx.saved_tensors
-        one_hot = torch.zeros_like(probabilities).scatter_(
-            -1, local_BL[..., None], mine_BL[..., None].to(probabilities)
-        )
-        return ((probabilities - one_hot) * kept_BL[..., None] * grad).to(ctx.logits_type), None, None
+        weights_BL = kept_BL * grad
+        # Logits are the largest tensors there are: one new one, and no one-hot beside it.
+        grad_BLV = probabilities * weights_BL[..., None]
+        grad_BLV.scatter_add_(-1, local_BL[..., None], -(weights_BL * mine_BL)[..., None])
+        return grad_BLV.to(ctx.logits_type), None, None
 
 
 def _local(ids_BL: torch.Tensor, size: int, group: Group) -> tuple[torch.Tensor, torch.Tensor]:

@@ -3,17 +3,18 @@
 import dataclasses
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
 from benchmarks.beside_torch import data, pipelines, tensor
 from benchmarks.beside_torch.bubbles import Bubble, bubbles
+from benchmarks.beside_torch.compare import compare
 from benchmarks.beside_torch.ring import Ring, ring
 from benchmarks.beside_torch.scaling import Scaling, weak_scaling
 from benchmarks.beside_torch.traffic import Sent, sent
-from benchmarks.beside_torch.workload import Beside, Case, Workload, compare
+from benchmarks.beside_torch.workload import Beside, Case, Workload
 from distributed import Rank
 
 Found = TypeVar("Found")
@@ -54,11 +55,7 @@ def cases(work: Workload, ranks: int) -> list[Case]:
 
 def measure_all(rank: Rank, plan: Plan) -> Measured:
     """The whole plan, told on stderr as it goes."""
-    found = Measured()
-    for case in cases(plan.work, rank.world_size):
-        found.cases.append(
-            (case, _told(rank, f"{case.name} beside {case.peer}", partial(compare, rank, case, plan.pairs)))
-        )
+    found = Measured(compare_some(rank, plan, range(len(cases(plan.work, rank.world_size)))))
     found.sent = _told(rank, "bytes of a step", lambda: sent(rank, plan.work))
     found.ring = _told(
         rank, "zig-zag beside contiguous", lambda: ring(rank, plan.work, plan.ring_tokens, plan.ring_rounds)
@@ -68,6 +65,13 @@ def measure_all(rank: Rank, plan: Plan) -> Measured:
         found.bubbles = _told(rank, "bubbles of real work", lambda: bubbles(
             rank, plan.bubble_micro_batches, plan.bubble_rows, plan.bubble_runs))  # fmt: skip
     return found
+
+
+def compare_some(rank: Rank, plan: Plan, numbers: Iterable[int]) -> list[tuple[Case, Beside]]:
+    """The cases of these numbers beside PyTorch's."""
+    known = cases(plan.work, rank.world_size)
+    return [(case, _told(rank, f"{case.name} beside {case.peer}", partial(compare, rank, case, plan.pairs)))
+            for case in (known[number] for number in numbers)]  # fmt: skip
 
 
 def _told(rank: Rank, what: str, measure: Callable[[], Found]) -> Found:

@@ -30,7 +30,8 @@ def ours(rank: Rank, work: Workload, schedule: str) -> StepOf:
     parallel = parallelize(work.model(), mesh, style, work.length)
     piped = PipelinedTransformer(parallel, mesh, style, schedule, _VIRTUAL if schedule == "interleaved" else 1)
     optimizer = torch.optim.AdamW(piped.data.parameters(), lr=work.learning_rate)
-    batches = [work.tokens().rows(number, number + 1) for number in range(work.samples)]
+    tokens = work.tokens()
+    batches = [tokens.rows(number, number + 1) for number in range(work.samples)]
 
     def one(key: int) -> float:
         loss, _ = piped.gradients(batches, key)

@@ -1,6 +1,5 @@
-"""The one model and data of both sides, and how two sides are measured alike: step by step in turn, and in memory."""
+"""The one model and data of both sides, and what a case of both is."""
 
-import gc
 import statistics
 import time
 from collections.abc import Callable
@@ -15,9 +14,6 @@ StepOf = Callable[[int], float]
 """Runs one training step of the given number and returns its loss per token, the same on all ranks."""
 
 Builder = Callable[[Rank, "Workload"], StepOf]
-
-MIB = 2**20
-_WARM_UP = 2
 
 
 @dataclass(frozen=True)
@@ -80,22 +76,6 @@ class Beside:
         return statistics.median(one / other for one, other in zip(self.ours_s, self.theirs_s))
 
 
-def compare(rank: Rank, case: Case, pairs: int) -> Beside:
-    """Memory of either side alone, then both in turn, step by step, in the same processes."""
-    ours_mib, theirs_mib = (peak_mib(rank, builder, case.work) for builder in (case.ours, case.theirs))
-    sides = case.ours(rank, case.work), case.theirs(rank, case.work)
-    seconds: tuple[list[float], list[float]] = ([], [])
-    apart = 0.0
-    for pair in range(_WARM_UP + pairs):
-        losses = [0.0, 0.0]
-        for which in (0, 1) if pair % 2 else (1, 0):
-            took, losses[which] = timed(rank, sides[which], pair)
-            seconds[which].append(took)
-        if pair == 0:
-            apart = abs(losses[0] - losses[1]) / abs(losses[1])
-    return Beside(tuple(seconds[0][_WARM_UP:]), tuple(seconds[1][_WARM_UP:]), apart, ours_mib, theirs_mib)
-
-
 def timed(rank: Rank, step: StepOf, number: int) -> tuple[float, float]:
     """(seconds from all ranks' start to all ranks' end, loss)."""
     rank.sum_(torch.zeros(1))
@@ -103,31 +83,3 @@ def timed(rank: Rank, step: StepOf, number: int) -> tuple[float, float]:
     loss = step(number)
     rank.sum_(torch.zeros(1))
     return time.perf_counter() - begun, loss
-
-
-def peak_mib(rank: Rank, builder: Builder, work: Workload) -> float:
-    """The most bytes of tensors alive at once, from before the model to the end of a third step, in MiB: of the worst rank.
-
-    Counted at torch's allocator, so what the system keeps of freed memory plays no part.
-    """
-    gc.collect()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
-        step = builder(rank, work)
-        for number in range(3):
-            step(number)
-        del step
-        gc.collect()
-    assert profile.profiler is not None
-    assert profile.profiler.kineto_results is not None
-    changes = sorted(
-        (event.start_ns(), event.nbytes())
-        for event in profile.profiler.kineto_results.events()
-        if event.name() == "[memory]"
-    )
-    held = peak = 0
-    for _, change in changes:
-        held += change
-        peak = max(peak, held)
-    per_rank = torch.zeros(rank.world_size)
-    per_rank[rank.index] = peak / MIB
-    return rank.sum_(per_rank).max().item()
