@@ -17,19 +17,21 @@ from sklearn.metrics import ndcg_score
 
 from benchmarks.claims import Claim, Result, run
 from contracts.features import FEATURE_NAMES
-from contracts.progress import say
+from contracts.progress import stage
 from contracts.samples import SAMPLES
 from contracts.workspace import Workspace
 from pipelines.samples import build_samples
 from pipelines.samples.bias import slate_rows
 from pipelines.samples.examination import METHODS, estimate_examination
-from pipelines.spark import session
+from pipelines.sizing import settings_for
+from pipelines.spark import session, stop
 from simulator.environment import EnvironmentSettings, Truth, simulate
 
 POSITIONS = 8
 TRUTH_K = (1.0 + np.arange(POSITIONS)) ** -0.4
 """The environment's examination by position (docs/environment.md)."""
-TREES = {"num_leaves": 15, "learning_rate": 0.1, "min_data_in_leaf": 200, "verbose": -1, "num_threads": 1, "seed": 7}
+TREES = {"num_leaves": 15, "learning_rate": 0.1, "min_data_in_leaf": 200, "verbose": -1, "seed": 7,
+         "num_threads": 2, "deterministic": True, "force_row_wise": True}  # fmt: skip
 ROUNDS = 150
 
 
@@ -39,10 +41,13 @@ def measure(quick: bool) -> Result:
     with tempfile.TemporaryDirectory(prefix="position-bias-") as folder:
         workspace = Workspace(Path(folder))
         simulate(workspace, settings)
-        build_samples(workspace, session())
+        build_samples(workspace, session(settings=settings_for(workspace.lake)))
+        # Spark's memory and processor time are wanted for what follows.
+        stop()
         table = workspace.samples.read(SAMPLES)
         truth = Truth.load(workspace)
-    result = Result(sizes={"users": settings.users, "days": settings.days, "impressions": table.num_rows})
+    result = Result(sizes={"users": settings.users, "days": settings.days, "impressions": table.num_rows,
+                           "curves": {"truth": TRUTH_K.round(5).tolist()}})  # fmt: skip
     curve_K = _curves(table, result)
     _rankers(table, truth, curve_K, result)
     return result
@@ -55,11 +60,12 @@ def _curves(table: pa.Table, result: Result) -> np.ndarray:
     raw_error = float(np.abs(raw_K / raw_K[0] / TRUTH_K - 1).max())
     curve_K = np.ones(POSITIONS)
     for method in METHODS:
-        say(f"  examination by {method}, {table.num_rows:,} impressions")
-        seen = rows if method == "viewed" else replace(rows, viewed_N=np.ones(table.num_rows, bool))
-        found = estimate_examination(seen, method)
+        with stage(f"examination by {method}, {table.num_rows:,} impressions"):
+            seen = rows if method == "viewed" else replace(rows, viewed_N=np.ones(table.num_rows, bool))
+            found = estimate_examination(seen, method)
         assert found is not None
         curve_K = found.curve_K
+        result.sizes["curves"][method] = curve_K.round(5).tolist()
         error = float(np.abs(curve_K / TRUTH_K - 1).max())
         result.claims.append(Claim(
             f"examination of {POSITIONS} positions by {method}: largest difference from the truth", 100 * error, "%",
@@ -85,11 +91,11 @@ def _rankers(table: pa.Table, truth: Truth, curve_K: np.ndarray, result: Result)
         ("raw clicks", np.ones(train.num_rows)),
         ("corrected samples", curve_K[np.minimum(train["position"].to_numpy(), POSITIONS - 1)]),
     ):
-        say(f"  a ranker on {train.num_rows:,} rows: {name}")
-        model = lightgbm.train(
-            TREES | {"objective": _examined_log_loss(examination_N)},
-            lightgbm.Dataset(data, clicks_N, init_score=np.full(len(clicks_N), _START)), ROUNDS,
-        )  # fmt: skip
+        with stage(f"a ranker on {train.num_rows:,} rows: {name}"):
+            model = lightgbm.train(
+                TREES | {"objective": _examined_log_loss(examination_N)},
+                lightgbm.Dataset(data, clicks_N, init_score=np.full(len(clicks_N), _START)), ROUNDS,
+            )  # fmt: skip
         scores_N = np.asarray(model.predict(inputs_NF))
         starts_G = np.r_[0, np.cumsum(np.unique(test["request_id"].to_numpy(), return_counts=True)[1])[:-1]][whole]
         at_GK = starts_G[:, None] + np.arange(POSITIONS)
