@@ -2,8 +2,8 @@
 
 ZeRO 0 keeps all states on every rank and sums gradients over the data ranks. 1 shards the optimizer's states, 2 gradients
 too, 3 parameters too: gathered before a unit's forward and again before its backward, the next unit's while this one
-computes, and freed after each. Shards lie over `dp_shard` x `cp`; over `dp_replicate` there are copies (hybrid shard), and
-gradient shards are summed across them. Rajbhandari et al. 2020, ZeRO.
+computes (in the backward from its middle on), and freed after each. Shards lie over `dp_shard` x `cp`; over `dp_replicate`
+there are copies (hybrid shard), and gradient shards are summed across them. Rajbhandari et al. 2020, ZeRO.
 """
 
 import weakref
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import nn
 
+from distributed.buckets import BUCKET_BYTES, buckets, inside
 from distributed.exchange import alone
 from distributed.flat_unit import FlatUnit, Held, in_a_row
 from distributed.groups import Group, Mesh
@@ -30,13 +31,14 @@ class ShardedData:
 
     def __init__(self, model: nn.Module, units: Mapping[str, nn.Module], mesh: Mesh, placements: Mapping[str, Placement],
                  zero: int = 0, *, compute: torch.dtype | None = None, ends: Sequence[str] = (),
-                 runs: Sequence[Sequence[str]] | None = None):  # fmt: skip
+                 runs: Sequence[Sequence[str]] | None = None, bucket_bytes: int = BUCKET_BYTES):  # fmt: skip
         """`units`: modules by name that return a tuple of tensors and whose parameters go together; the rest of `model` is
         one unit, gathered for the whole of a micro-batch. So are those named in `ends`, each a unit of its own. `runs`:
         names of units that are used one after the other (by default all of them).
 
         `compute`: the model computes in this type, bfloat16 say; gradients add up, are reduced and update the parameters in
-        the type that they have now.
+        the type that they have now. `bucket_bytes`: where nothing is sharded, neighbouring units travel together until they
+        are so many.
         """
         if zero not in (0, 1, 2, 3):
             raise ValueError(f"zero is {zero}, not 0, 1, 2 or 3")
@@ -50,13 +52,16 @@ class ShardedData:
         self._units: list[FlatUnit] = []
         self._under_way: FlatUnit | None = None
         self._by_name: dict[str, list[FlatUnit]] = {}
-        for prefix, module in units.items():
-            inside = [name for name in named if name.startswith(f"{prefix}.")]
-            taken.update(inside)
-            self._by_name[prefix] = self._add(inside, named, placements)
-            if prefix not in ends:
-                for unit in self._freed(prefix):
-                    self._free_between_uses(module, unit)
+        together = bucket_bytes if zero == 0 and compute is None else 0
+        for prefixes in buckets(list(units), named, ends, together):
+            names = [name for prefix in prefixes for name in inside(prefix, named)]
+            taken.update(names)
+            made = self._add(names, named, placements)
+            for prefix in prefixes:
+                self._by_name[prefix] = made
+                if prefix not in ends:
+                    for unit in self._freed(prefix):
+                        self._free_between_uses(units[prefix], unit)
         rest = self._add([name for name in named if name not in taken], named, placements)
         self._ends = [*rest, *(unit for prefix in ends for unit in self._by_name[prefix])]
         for unit in self._ends:
@@ -201,6 +206,9 @@ class ShardedData:
         if unit.narrow:
             unit.absorb(parameter)
         unit.ready += 1
+        if unit.zero == 3 and not self._by_hand and unit.ready == (len(unit.parameters) + 1) // 2:
+            # Not before: as its backward begins, a block has all its activations, and the next one would lie on top.
+            self._start_following(unit, BACKWARD)
         if not self._by_hand and unit.ready == len(unit.parameters) and (self._last or unit.zero >= 2):
             self._launch(unit)
 
@@ -213,10 +221,13 @@ class ShardedData:
                 if parameter.grad is None:
                     parameter.grad = torch.zeros_like(parameter)
             return
+        if unit.zero == 3:
+            unit.free()
         flat = unit.flat_gradient()
+        for parameter, (start, end) in zip(unit.parameters, unit.offsets()):
+            # What was gathered into one buffer is not needed beside it.
+            parameter.grad = None if unit.zero else flat[start:end].view(parameter.shape)
         if unit.zero:
-            for parameter in unit.parameters:
-                parameter.grad = None
             self._settle(unit)
         if unit.zero and unit.shards.size > 1:
             unit.pending.append(unit.shards.start_reduce_scatter(flat))
@@ -224,8 +235,6 @@ class ShardedData:
             for group in unit.copies[:-1]:
                 group.all_reduce_(flat)
             unit.pending.append(unit.copies[-1].start_all_reduce_(flat))
-        if unit.zero == 3:
-            unit.free()
         if unit.zero:
             # Until it is taken in, a reduction keeps the whole gradient: two at once, or all would be held as in ZeRO 0.
             if self._under_way is not None and self._under_way is not unit:
@@ -258,17 +267,18 @@ class ShardedData:
                     for group in unit.copies:
                         flat = group.all_reduce_(flat)
                 unit.shard.grad = flat if unit.shard.grad is None else unit.shard.grad + flat
-            else:
-                for parameter, (start, end) in zip(unit.parameters, unit.offsets()):
-                    parameter.grad = flat[start:end].view(parameter.shape)
         unit.pending.clear()
+
+    def _start_following(self, unit: FlatUnit, direction: int) -> None:
+        following = unit.neighbours[direction]
+        if following is not None:
+            following.start_gather()
 
     def _free_between_uses(self, module: nn.Module, unit: FlatUnit) -> None:
         def use(direction: int) -> None:
             unit.gather()
-            following = unit.neighbours[direction]
-            if following is not None:
-                following.start_gather()
+            if direction == FORWARD or self._by_hand:
+                self._start_following(unit, direction)
 
         def after(_: nn.Module, __: object, outputs: tuple[torch.Tensor, ...]) -> None:
             unit.free()

@@ -3,6 +3,7 @@
 import dataclasses
 from dataclasses import dataclass, field
 
+from distributed.buckets import BUCKET_BYTES
 from distributed.planner import running
 from distributed.planner.collectives import collective_s, spread
 from distributed.planner.crowded import simulate_crowded
@@ -285,7 +286,10 @@ class Estimator:
                 width * parameters / units for width in (self.precision.gradient, self.precision.parameter)
             )
             if layout.zero == 0 or (self.measured and parameters is expert):
-                seconds += units * collective_s("all_reduce", grads, lie, cluster)
+                # Layers that are small travel together there; the ends by themselves.
+                sent = self.precision.gradient * parameters
+                calls = min(units, 1 + max(1, round(sent / BUCKET_BYTES))) if layout.zero == 0 else units
+                seconds += calls * collective_s("all_reduce", sent / calls, lie, cluster)
                 continue
             gathers = 2 * m if layout.zero == 3 else 1
             if layout.zero == 1:

@@ -18,12 +18,14 @@ NUMBER = 8
 HIDDEN = SAMPLES * SEQUENCE * SIZES.width * NUMBER
 
 
-def one_step(rank: Rank, case: Case) -> tuple[dict[tuple[str, str], tuple[int, int]], dict[str, int], list[int]]:
-    """(calls and tensor bytes by axis and kind, bytes held after the step, parameter bytes held inside each block)."""
+def one_step(rank: Rank, case: Case, bucket_bytes: int = 0) -> tuple[dict[tuple[str, str], tuple[int, int]], dict[str, int], list[int]]:
+    """(calls and tensor bytes by axis and kind, bytes held after the step, parameter bytes held inside each block); by
+    itself each block is a bucket."""
     mesh = Mesh(case.layout, rank)
     parallel = parallelize(build(case.sizes), mesh, case.style, SEQUENCE)
     units = {f"blocks.{number}": block for number, block in enumerate(parallel.model.blocks)}
-    data = ShardedData(parallel.model, units, mesh, parallel.placements, case.style.zero)
+    data = ShardedData(parallel.model, units, mesh, parallel.placements, case.style.zero,
+                       bucket_bytes=bucket_bytes)  # fmt: skip
     inside: list[int] = []
     for block in parallel.model.blocks:
         block.attention.register_forward_hook(lambda *_: inside.append(data.bytes_held()["parameters"]))
@@ -86,6 +88,15 @@ def _parameters(layers: int = 2) -> int:
 def test_replicated_gradients_are_sent_once_a_step_whatever_the_micro_batches(pieces: int):
     # A bucket for each block and one for the ends; the count of tokens and the loss besides.
     assert _counted("dp_replicate=2", pieces=pieces) == {"all_reduce": (3 + 2, _parameters() + 2 * NUMBER)}
+
+
+@pytest.mark.parametrize(("blocks", "buckets"), [(1, 5), (2, 3), (3, 2), (5, 1)])
+def test_neighbouring_blocks_travel_together_until_they_are_worth_a_collective(blocks: int, buckets: int):
+    case = Case(ParallelLayout(dp_replicate=2), ParallelStyle(), dataclasses.replace(SIZES, layers=5), micro_batches=1)
+    enough = blocks * (_parameters(2) - _parameters(1))
+    lines, held, _ = pool().run(one_step, (case, enough), 2)[0]
+    assert lines["dp_replicate", "all_reduce"] == (buckets + 1 + 2, _parameters(5) + 2 * NUMBER)
+    assert held["gradients"] == _parameters(5), "gradients lie in the buckets, not beside them"
 
 
 @pytest.mark.parametrize("pieces", [1, 4])

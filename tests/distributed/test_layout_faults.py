@@ -266,10 +266,11 @@ def two_models_by_turns(rank: Rank, one_place_for_both: bool) -> list[float]:
     if one_place_for_both:
         for block in (*models[0].model.blocks, *models[1].model.blocks):
             block.attention.head_channels = models[1].model.blocks[0].attention.head_channels
+    held = [parity.sharded(*one) for one in zip(models, meshes, (small, other))]
     found = []
     for _ in range(2):
-        for case, mesh, parallel in zip((small, other), meshes, models):
-            data = parity.sharded(parallel, mesh, case)
+        for case, mesh, parallel, data in zip((small, other), meshes, models, held):
+            data.drop_gradients()
             found.append(gradients(parallel, data, mesh, parity.micro_batches(0, case, mesh), key=0)[0])
     return found
 
