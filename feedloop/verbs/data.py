@@ -104,19 +104,23 @@ def _simulate_like(workspace: Workspace, like: Path, given: dict[str, Any]) -> d
 
 
 @click.command("features")
+@click.option("--strength", is_flag=True,
+              help="Also learn how likely people are to contact each friend within a week: table tie_strength.")  # fmt: skip
 @verb
-def features_verb(workspace: Workspace) -> dict[str, Any]:
+def features_verb(workspace: Workspace, strength: bool) -> dict[str, Any]:
     """Spark: counter states for replay and publish, from the days of the log that are as they should be."""
     from pipelines.expectations import keep_out_broken_days
     from pipelines.features import build_states
     from pipelines.sizing import settings_for
     from pipelines.spark import session
+    from pipelines.strength import build_strength
 
     workspace.dataset()
     with exclusive(workspace):
         spark = session(settings=settings_for(workspace.lake))
         kept_out = keep_out_broken_days(workspace, spark)["kept_out"]
-        return build_states(workspace, spark) | {"kept_out": kept_out}
+        report = build_states(workspace, spark) | {"kept_out": kept_out}
+        return report | {"strength": build_strength(workspace, spark)} if strength else report
 
 
 @click.command("samples")
