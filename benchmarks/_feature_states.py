@@ -6,15 +6,14 @@ import time
 
 from contracts.workspace import Workspace
 from pipelines.features import build_states
-from pipelines.sizing import settings_for
-from pipelines.spark import session
+from pipelines.sizing import session_for
 
 
 def main() -> None:
     """Starts Spark and writes the states; seconds of both."""
     workspace = Workspace(sys.argv[1])
     began = time.perf_counter()
-    spark = session(settings=settings_for(workspace.lake))
+    spark = session_for(workspace.lake)
     started = time.perf_counter()
     report = build_states(workspace, spark)
     print(json.dumps({"start_s": started - began, "seconds": time.perf_counter() - started, "rows": report["rows"]}))

@@ -23,8 +23,8 @@ from contracts.workspace import Workspace
 from pipelines.samples import build_samples
 from pipelines.samples.bias import slate_rows
 from pipelines.samples.examination import METHODS, estimate_examination
-from pipelines.sizing import settings_for
-from pipelines.spark import session, stop
+from pipelines.sizing import session_for
+from pipelines.spark import stop
 from simulator.environment import EnvironmentSettings, Truth, simulate
 
 POSITIONS = 8
@@ -41,7 +41,7 @@ def measure(quick: bool) -> Result:
     with tempfile.TemporaryDirectory(prefix="position-bias-") as folder:
         workspace = Workspace(Path(folder))
         simulate(workspace, settings)
-        build_samples(workspace, session(settings=settings_for(workspace.lake)))
+        build_samples(workspace, session_for(workspace.lake))
         # Spark's memory and processor time are wanted for what follows.
         stop()
         table = workspace.samples.read(SAMPLES)

@@ -105,10 +105,11 @@ def _prepare_samples(workspace: Workspace, record: StageRecord) -> None:
     from pipelines import spark
     from pipelines.features import build_states
     from pipelines.samples import build_samples
+    from pipelines.sizing import session_for
 
-    record.run("features", lambda: build_states(workspace, spark.session()), settings={}, rooms=("pipelines",),
+    record.run("features", lambda: build_states(workspace, session_for(workspace.lake)), settings={}, rooms=("pipelines",),
                outputs=lambda: _whole_tables(workspace.features, STATES.values()), after=("log",))  # fmt: skip
-    record.run("samples", lambda: build_samples(workspace, spark.session()), settings={}, rooms=("pipelines",),
+    record.run("samples", lambda: build_samples(workspace, session_for(workspace.lake)), settings={}, rooms=("pipelines",),
                outputs=lambda: _whole_tables(workspace.samples, [SAMPLES]), after=("log",))  # fmt: skip
     spark.stop()
 

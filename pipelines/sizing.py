@@ -1,8 +1,13 @@
 """How Spark runs for a log of a given size, where the environment does not say otherwise."""
 
+from typing import TYPE_CHECKING
+
 from contracts.lake import Lake
 from contracts.tables import ACTIONS, IMPRESSIONS, POSTS
-from pipelines.spark import SparkSettings
+from pipelines.spark import SparkSettings, session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 LONG_JOB_ROWS = 5_000_000
 """Rows from which a job runs long enough for deeply compiled plans to earn back the time that compiling them takes."""
@@ -21,3 +26,8 @@ def settings_for(lake: Lake) -> SparkSettings:
     return settings.model_copy(
         update={name: value for name, value in wanted.items() if name not in settings.model_fields_set}
     )
+
+
+def session_for(lake: Lake) -> "SparkSession":
+    """The running session, or a new one that runs as `settings_for` says."""
+    return session(settings=settings_for(lake))

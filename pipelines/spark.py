@@ -52,10 +52,11 @@ class SparkSettings(Settings):
         description="FEEDLOOP_SPARK_DRIVER_HOST: name or address at which executors of a cluster reach this machine",
     )  # fmt: skip
     java_options: str = Field(
-        "-XX:+UseParallelGC -XX:TieredStopAtLevel=1",
+        "-XX:+UseParallelGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
         alias="FEEDLOOP_SPARK_JAVA_OPTIONS",
         description="FEEDLOOP_SPARK_JAVA_OPTIONS: options of the driver's and the executors' Java. The default compiles plans quickly and "
-        "not deeply, which halves the processor time of jobs of minutes; clear it for jobs of hours",
+        "not deeply, which halves the processor time of jobs of minutes; clear it for jobs of hours. The code of many plans "
+        "does not fit Java's 48 MB for that",
     )
     shuffle_partitions: int = Field(
         4, alias="FEEDLOOP_SPARK_PARTITIONS", ge=1, le=100_000,

@@ -111,13 +111,12 @@ def features_verb(workspace: Workspace, strength: bool) -> dict[str, Any]:
     """Spark: counter states for replay and publish, from the days of the log that are as they should be."""
     from pipelines.expectations import keep_out_broken_days
     from pipelines.features import build_states
-    from pipelines.sizing import settings_for
-    from pipelines.spark import session
+    from pipelines.sizing import session_for
     from pipelines.strength import build_strength
 
     workspace.dataset()
     with exclusive(workspace):
-        spark = session(settings=settings_for(workspace.lake))
+        spark = session_for(workspace.lake)
         kept_out = keep_out_broken_days(workspace, spark)["kept_out"]
         report = build_states(workspace, spark) | {"kept_out": kept_out}
         return report | {"strength": build_strength(workspace, spark)} if strength else report
@@ -128,9 +127,8 @@ def features_verb(workspace: Workspace, strength: bool) -> dict[str, Any]:
 def samples_verb(workspace: Workspace) -> dict[str, Any]:
     """Spark: one training row per impression, free of the future."""
     from pipelines.samples import build_samples
-    from pipelines.sizing import settings_for
-    from pipelines.spark import session
+    from pipelines.sizing import session_for
 
     workspace.dataset()
     with exclusive(workspace):
-        return build_samples(workspace, session(settings=settings_for(workspace.lake)))
+        return build_samples(workspace, session_for(workspace.lake))

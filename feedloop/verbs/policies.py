@@ -63,7 +63,7 @@ def publish_verb(workspace: Workspace, redis_url: str) -> dict[str, Any]:
 def update_verb(workspace: Workspace, redis_url: str) -> dict[str, Any]:
     """Brings what was served and done since into lake, features and Redis."""
     from pipelines.features import build_states
-    from pipelines.spark import session
+    from pipelines.sizing import session_for
     from serving.feedback import drain
     from serving.publish import publish
 
@@ -73,7 +73,7 @@ def update_verb(workspace: Workspace, redis_url: str) -> dict[str, Any]:
         rows = drain(workspace, url)
         if not any(rows.values()) and _features_are_current(workspace):
             return {"rows": rows, "published": None}
-        build_states(workspace, session(), carry_on=True)
+        build_states(workspace, session_for(workspace.lake), carry_on=True)
         return {"rows": rows, "published": publish(workspace, url)}
 
 
