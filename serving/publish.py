@@ -71,7 +71,7 @@ def rollback(workspace: Workspace, redis_url: str) -> dict[str, Any]:
     with answering(), PublisherLock(client, uuid.uuid4().hex, PublishSettings().lock_s):
         current, previous = pointers(client)
         if previous is None:
-            raise BadInput(f"there is no version before {current or 'the first'} to go back to")
+            raise BadInput(f"nothing to go back to: {f'there is no version before {current}' if current else 'nothing is published yet'}")
         meta = read_meta(client, previous)
         for kind, version in meta.artifacts.items():
             workspace.artifacts.load(kind, version)

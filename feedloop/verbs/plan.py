@@ -30,7 +30,7 @@ IGNORED = {"requests": (*TRAINS, "sequence", "diagnose"), "diagnose": TRAINS, "l
 @click.option("--cluster", default=None,
               help="A shipped or calibrated machine's name, or a .json or .toml file that describes one.")  # fmt: skip
 @click.option("--calibrate", is_flag=True,
-              help="Measure this machine (a minute or two), keep its constants and, with --model, plan on it.")  # fmt: skip
+              help="Measure this machine (half a minute), keep its constants and, with --model, plan on it.")  # fmt: skip
 @click.option("--machine-file", type=click.Path(path_type=Path, dir_okay=False), default=None,
               help="Where --calibrate keeps the machine; by default WORKSPACE/machines/HOSTNAME.json.")  # fmt: skip
 @click.option("--ranks", type=int, default=4, show_default=True, help="Most ranks that --calibrate starts.")
@@ -88,7 +88,9 @@ def plan_verb(workspace: Workspace, model: str | None, cluster: str | None, cali
     if model is None and calibrate:
         return _calibrated(machine_file, folder, ranks)[0]
     if model is None or (cluster is None and not calibrate):
-        raise BadInput("a plan needs --model and --cluster; --calibrate alone measures this machine")
+        raise BadInput(
+            "a plan needs --model and --cluster, and so does --diagnose; --calibrate alone measures this machine"
+        )
     try:
         # All that needs no machine comes first: nobody waits for a calibration to be told of a wrong name.
         asked = load_model(model, sequence)

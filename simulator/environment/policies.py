@@ -125,7 +125,10 @@ def policy_settings(text: str) -> dict:
     """The settings that `NAME`, `NAME:EPSILON` or `NAME:pl=TEMPERATURE` stand for; `BadInput` for anything else."""
     name, _, how = text.partition(":")
     if name not in POLICY_NAMES:
-        raise BadInput(f"there is no policy {name!r}; there are {', '.join(POLICY_NAMES)}")
+        raise BadInput(
+            f"there is no policy {name!r} in the environment itself; there are {', '.join(POLICY_NAMES)}. With --models the feed "
+            "pipeline that serves fills the feeds"
+        )
     if not how:
         return {"policy": name, "exploration": "none"}
     try:

@@ -140,7 +140,10 @@ class EnvironmentSettings(BaseModel):
         if not 0 <= self.seed < 2**63:
             raise BadInput(f"seed is {self.seed}; it must lie between 0 and 2**63 - 1")
         if not 0 <= self.warmup_days < self.days:
-            raise BadInput(f"warmup_days is {self.warmup_days}; it must lie between 0 and days - 1 = {self.days - 1}")
+            raise BadInput(
+                f"warmup_days is {self.warmup_days}; it must lie between 0 and days - 1 = {self.days - 1}: simulate more "
+                f"days, or fewer of warm-up (--set warmup_days=)"
+            )
         for name, most in ABOVE_0.items():
             if not 0.0 < getattr(self, name) <= most:
                 raise BadInput(f"{name} is {getattr(self, name)}; it must lie above 0 and at most at {most}")
@@ -151,7 +154,7 @@ class EnvironmentSettings(BaseModel):
             raise BadInput(f"slate_size is {self.slate_size}; it must lie between 1 and pool_size = {self.pool_size}")
         self._check_lists()
         if self.start.tzinfo is None or micros(self.start) % DAY:
-            raise BadInput(f"start is {self.start.isoformat()}; it must be a UTC midnight")
+            raise BadInput(f"start is {self.start.isoformat()}; it must be a UTC midnight, as 2025-01-06T00:00:00Z")
         if not micros(FIRST_DAY) <= self.start_at < self.end_at <= micros(LAST_DAY):
             raise BadInput(
                 f"start is {self.start.isoformat()}; all {self.days} days must lie between {FIRST_DAY:%Y-%m-%d} and "
