@@ -1,14 +1,17 @@
 """Files that are either whole or absent: atomic replace, content hashes, canonical JSON."""
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from contracts.errors import BadInput
+from pydantic import TypeAdapter, ValidationError
+
+from contracts.errors import BadInput, first_fault
 
 Record = TypeVar("Record")
 
@@ -68,11 +71,22 @@ def read_json(path: Path) -> Any:
 
 def read_record(path: Path, kind: type[Record]) -> Record:
     """The dataclass `kind` from the JSON object in `path`; `BadInput` names the file when it does not hold one."""
-    record = read_json(path)
+    return record_of(read_json(path), path, kind)
+
+
+def record_of(value: Any, path: Path, kind: type[Record]) -> Record:
+    """The dataclass `kind` from JSON that `path` held; `BadInput` names the file and the first field of another type."""
     try:
-        return kind(**record)
-    except TypeError as error:
-        raise BadInput(f"{path} is damaged, it does not describe a {kind.__name__}: {error}") from None
+        kind(**value)
+        return cast(Record, _typed(cast(Hashable, kind)).validate_python(value))
+    except (TypeError, ValidationError) as error:
+        what = first_fault(error) if isinstance(error, ValidationError) else error
+        raise BadInput(f"{path} is damaged, it does not describe a {kind.__name__}: {what}") from None
+
+
+@functools.cache
+def _typed(kind: Any) -> TypeAdapter:
+    return TypeAdapter(kind)
 
 
 def hash_bytes(content: bytes) -> str:

@@ -9,15 +9,18 @@ files that no kept version names are swept by the next write. The same rows give
 import contextlib
 import functools
 import io
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
+from pydantic import AfterValidator, Field
 
 from contracts.clock import DAY, day_of, days_of
 from contracts.errors import BadInput
@@ -28,12 +31,29 @@ from contracts.files import (
     hash_value,
     read_json,
     read_record,
+    record_of,
     write_atomically,
     write_together,
 )
 from contracts.tables import TableSpec
 
 MANIFEST, PREVIOUS = "manifest.json", "manifest.previous.json"
+
+
+def _day_told(day: dict) -> dict:
+    files = day.get("files", [day])
+    if not isinstance(files, list) or not all(_tells(one, file=str, rows=int, hash=str) for one in files):
+        raise ValueError("it should tell the file, rows and hash of each of its files")
+    if not _tells(day, rows=int, hash=str):
+        raise ValueError("it should tell its rows and hash")
+    return day
+
+
+def _tells(entry: object, **kinds: type) -> bool:
+    return isinstance(entry, dict) and all(isinstance(entry.get(name), kind) for name, kind in kinds.items())
+
+
+_DayName = Annotated[str, Field(pattern=r"^-?\d{4,}-\d\d-\d\d$")]
 
 
 @dataclass(frozen=True)
@@ -45,7 +65,7 @@ class TableManifest:
     schema_hash: str
     content_hash: str
     parents: dict[str, str]
-    days: dict[str, dict]
+    days: dict[_DayName, Annotated[dict, AfterValidator(_day_told)]]
 
     def files(self) -> list[dict]:
         """`file`, `rows` and `hash` of every file, by day and, within one, in the table's order."""
@@ -201,9 +221,15 @@ class Lake:
     def put_in_force(
         self, spec: TableSpec, files: Iterable[dict], parents: dict[str, str] | None = None
     ) -> TableManifest:
-        """Replaces the table by `files` of `write_file`, which are given in the table's order."""
+        """Replaces the table by `files` of `write_file`, which are given in the table's order.
+
+        `BadInput` names the first that is not there.
+        """
         days: dict[str, list[dict]] = {}
         for one in files:
+            path = self.root / spec.name / one["file"]
+            if not path.is_file():
+                raise BadInput(f"table {spec.name} stays as it was: {path}, a file of its next version, is gone")
             days.setdefault(one["file"].split("/")[0].removeprefix("dt="), []).append(one)
         return self._replace_manifest(spec, {day: _day(some) for day, some in days.items()}, parents or {})
 
@@ -238,9 +264,13 @@ class Lake:
         found = []
         with contextlib.suppress(BadInput):
             found.append(self.manifest(spec))
+        return found + self._earlier(spec)
+
+    def _earlier(self, spec: TableSpec) -> list[TableManifest]:
+        path = self.root / spec.name / PREVIOUS
         with contextlib.suppress(BadInput, TypeError):
-            found += [TableManifest(**one) for one in read_json(self.root / spec.name / PREVIOUS)]
-        return found
+            return [record_of(one, path, TableManifest) for one in read_json(path)]
+        return []
 
     def upsert(self, spec: TableSpec, table: pa.Table, key: Sequence[str]) -> TableManifest:
         """Adds the rows of `table`, each in its own day, in place of rows of that day with the same `key` columns.
@@ -263,14 +293,24 @@ class Lake:
         return self.write(spec, table, parents=parents, keep_other_days=True)
 
     def sweep(self, spec: TableSpec) -> None:
-        """Removes what no kept version names: files that a writer left half done, and versions that are past."""
+        """Removes what no kept version names: files that a writer left half done, and versions that are past.
+
+        Nothing goes while the manifest in force cannot be read: who mends it wants its files. What is no file of the
+        lake, such as a folder inside a day, stays; so does what the disk does not give up, until the next sweep.
+        """
         folder = self.root / spec.name
-        kept = {one["file"] for version in self._versions(spec) for one in version.files()}
+        try:
+            in_force = [self.manifest(spec)] if os.path.lexists(folder / MANIFEST) else []
+        except BadInput:
+            return
+        kept = {one["file"] for version in (*in_force, *self._earlier(spec)) for one in version.files()}
         for path in (*folder.glob("dt=*/*"), *folder.glob(".*.tmp")):
             if f"{path.parent.name}/{path.name}" not in kept:
-                path.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    path.unlink()
         for path in folder.glob("dt=*"):
-            if not any(path.iterdir()):
+            # Only an empty folder goes.
+            with contextlib.suppress(OSError):
                 path.rmdir()
 
     def files(self, spec: TableSpec, start: int | None = None, end: int | None = None) -> list[str]:

@@ -142,3 +142,70 @@ def test_the_days_that_changed_since_a_table_was_made_are_named(tmp_path):
     lake.write(SESSIONS, sessions(1))
     with pytest.raises(BadInput, match=r"2022-01-10 and 5 more days"):
         check_made_of(made, lake, [SESSIONS], "features")
+
+
+FILE = {"file": "dt=2022-01-08/a.parquet", "rows": 1, "hash": "h"}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"days": None}, {"days": []}, {"days": {"2022-01-08": 5}}, {"days": {"2022-01-08": {}}}, {"days": {"today": FILE}},
+        {"days": {"2022-01-08": {"files": None, "rows": 1, "hash": "h"}}}, {"days": {"2022-01-08": {"files": [FILE]}}},
+        {"days": {"2022-01-08": {"files": [5], "rows": 1, "hash": "h"}}}, {"days": {"2022-01-08": FILE | {"hash": 5}}},
+        {"rows": None}, {"rows": "many"}, {"content_hash": None}, {"parents": []}, {"parents": {"users": 5}}, {"name": 5},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_manifest_of_other_types_is_one_sentence_that_names_the_file(tmp_path, wrong):
+    lake = Lake(tmp_path)
+    path = lake.root / SESSIONS.name / "manifest.json"
+    manifest = lake.write(SESSIONS, sessions(1)).__dict__ | wrong
+    path.write_bytes(canonical_json(manifest))
+    (lake.root / SESSIONS.name / "manifest.previous.json").write_bytes(canonical_json([manifest]))
+    for use in (lake.read, lake.manifest, lambda spec: made_of(lake, [spec])):
+        with pytest.raises(BadInput, match=rf"^{path} is damaged, it does not describe a TableManifest: [^\n]+$"):
+            use(SESSIONS)
+    lake.write(SESSIONS, sessions(2))
+    assert users(lake) == [2], "written anew"
+
+
+def test_what_the_lake_did_not_put_there_hinders_no_write(tmp_path):
+    lake = Lake(tmp_path)
+    lake.write(SESSIONS, sessions(1))
+    table = lake.root / SESSIONS.name
+    (table / "dt=foo").write_text("mine")
+    (table / "dt=2022-01-08" / "copy").mkdir()
+    (table / ".old.tmp").mkdir()
+    lake.write(SESSIONS, sessions(2))
+    lake.write(SESSIONS, sessions(3))
+    assert users(lake) == [3] and len(names(lake)) == 3, "two versions, and the folder"
+    assert (table / "dt=foo").read_text() == "mine"
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_nothing_is_swept_while_the_manifest_in_force_cannot_be_read(tmp_path, earlier):
+    lake = Lake(tmp_path)
+    if earlier:
+        lake.write(SESSIONS, sessions(7))
+    lake.write(SESSIONS, sessions(1, 2))
+    path = lake.root / SESSIONS.name / "manifest.json"
+    whole, there = path.read_bytes(), names(lake)
+    path.write_bytes(whole[:40])
+    lake.sweep(SESSIONS)
+    assert names(lake) == there
+    path.write_bytes(whole)
+    assert users(lake) == [1, 2], "mended by hand"
+    path.write_bytes(whole[:40])
+    lake.write(SESSIONS, sessions(3))
+    assert users(lake) == [3] and not names(lake) >= there
+
+
+def test_a_file_that_is_gone_before_it_is_put_in_force_leaves_the_table_as_it_was(tmp_path):
+    lake = Lake(tmp_path)
+    lake.write(SESSIONS, sessions(1))
+    files = [lake.write_file(SESSIONS, sessions(2)), lake.write_file(SESSIONS, sessions(3, day=1))]
+    (lake.root / SESSIONS.name / files[1]["file"]).unlink()
+    with pytest.raises(BadInput, match=r"table sessions stays as it was: .*dt=2022-01-09/.* is gone"):
+        lake.put_in_force(SESSIONS, files)
+    assert users(lake) == [1]
