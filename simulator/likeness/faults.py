@@ -10,17 +10,29 @@ from contracts.dataset import Dataset
 from contracts.errors import BadInput
 from simulator.environment.settings import BETWEEN
 
+VERSIONED = {"users": "user_id", "posts": "post_id"}
+"""Tables of which a row that became known later is a further version: the last is what is fitted."""
 MOST_POSITIONS = int(BETWEEN["pool_size"][1])
 
 
-def check_rows(tables: Mapping[str, pa.Table], dataset: Dataset, fewest_users: int) -> None:
-    """`BadInput` for the first fault of users, posts, friendships, sessions and impressions.
+def last_versions(table: pa.Table, name: str) -> pa.Table:
+    """The last known row of each id of a table of VERSIONED, by id; `BadInput` where one id has two of one `known_at`."""
+    key = VERSIONED[name]
+    table = table.sort_by([(key, "ascending"), ("known_at", "ascending")])
+    ids_N, known_at_N = table[key].to_numpy(), table["known_at"].to_numpy()
+    again_N = np.diff(ids_N, prepend=ids_N[:1] - 1) == 0
+    _refuse(
+        name, again_N & (np.diff(known_at_N, prepend=known_at_N[:1]) == 0), f"repeat a {key} and its known_at", ids_N
+    )
+    return table.filter(pa.array(np.r_[~again_N[1:], True][: len(ids_N)]))
 
-    `tables`: by name. `fewest_users`: how many people must have registered before the log ends.
+
+def check_rows(tables: Mapping[str, pa.Table], dataset: Dataset, fewest_users: int) -> None:
+    """`BadInput` for the first fault of users, friendships, sessions and impressions.
+
+    `tables`: by name, users and posts as `last_versions` gives them. `fewest_users`: how
+    many people must have registered before the log ends.
     """
-    for table, key in (("users", "user_id"), ("posts", "post_id")):
-        ids = np.sort(tables[table][key].to_numpy())
-        _refuse(table, np.diff(ids, prepend=ids[:1] - 1) == 0, f"repeat a {key}", ids)
     registered_at = tables["users"]["registered_at"].to_numpy()
     there = int((registered_at < dataset.end).sum())
     if there < fewest_users:

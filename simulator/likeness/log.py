@@ -30,12 +30,12 @@ from contracts.tables import (
     TableSpec,
 )
 from contracts.tasks import CONTACTS, TASK_NAMES
-from simulator.likeness.faults import check_rows
+from simulator.likeness.faults import VERSIONED, check_rows, last_versions
 
 READ = (USERS, FRIENDSHIPS, POSTS, REQUESTS, IMPRESSIONS, ACTIONS, SESSIONS)
 COLUMNS = {
-    "users": ("user_id", "registered_at"), "friendships": ("user_id", "friend_id"),
-    "posts": ("post_id", "author_id", "origin_post_id", "created_at", "kind", "topic", "visibility"),
+    "users": ("user_id", "registered_at", "known_at"), "friendships": ("user_id", "friend_id"),
+    "posts": ("post_id", "author_id", "origin_post_id", "created_at", "known_at", "kind", "topic", "visibility"),
     "requests": ("request_id", "candidates"),
     "impressions": ("request_id", "user_id", "post_id", "position", "shown_at", "viewed_ms", "policy", "propensity"),
 }  # fmt: skip
@@ -129,6 +129,8 @@ def log_of(tables: Mapping[str, pa.Table], dataset: Dataset, parents: dict[str, 
     for spec in (USERS, FRIENDSHIPS, POSTS):
         if spec.name not in tables:
             raise BadInput(f"{where} has no table {spec.name}: a log without it cannot be fitted")
+        if spec.name in VERSIONED:
+            tables[spec.name] = last_versions(tables[spec.name], spec.name)
         _check_enough(tables[spec.name], spec, where)
     absent: dict[str, str] = {}
     for spec in (ACTIONS, SESSIONS, IMPRESSIONS):
@@ -142,7 +144,7 @@ def log_of(tables: Mapping[str, pa.Table], dataset: Dataset, parents: dict[str, 
         absent["impressions"] = "the log has no impressions: all of them were derived by a rule when it was read in"
         tables["impressions"] = IMPRESSIONS.schema.empty_table()
     check_rows(tables, dataset, FEWEST["users"])
-    users, posts, edges = tables["users"].sort_by("user_id"), tables["posts"].sort_by("post_id"), tables["friendships"]
+    users, posts, edges = tables["users"], tables["posts"], tables["friendships"]
     user_ids, post_ids = users["user_id"].to_numpy(), posts["post_id"].to_numpy()
     author_P = _index(user_ids, posts["author_id"].to_numpy(), "posts", "author_id")
     origin_P = _index(post_ids, posts["origin_post_id"].fill_null(-1).to_numpy(), "posts", "origin_post_id", none=-1)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from click.testing import CliRunner
 
@@ -155,6 +156,24 @@ def test_rows_that_are_there_twice_are_refused(copy: Workspace, spec, key: str):
     copy.lake.write(spec, pa.concat_tables([table, table.slice(0, 2)]))
     with pytest.raises(BadInput, match=f"table {spec.name}: 2 rows repeat a {key}"):
         read_log(copy.lake)
+
+
+@pytest.mark.parametrize(("spec", "key", "column"), [(POSTS, "post_id", "topic"), (USERS, "user_id", "registered_at")])
+def test_a_later_known_row_of_a_post_or_a_person_is_a_version_and_the_last_one_is_fitted(
+    copy: Workspace, spec, key: str, column: str
+):
+    before, table = read_log(copy.lake), copy.lake.read(spec).sort_by(key)
+    again = table.slice(2, 3)
+    for name, add in (("known_at", 5), (column, 3)):
+        place = table.schema.get_field_index(name)
+        moved = pc.add(again[name], pa.scalar(add, table.schema.field(name).type))
+        again = again.set_column(place, table.schema.field(name), moved)
+    copy.lake.write(spec, pa.concat_tables([again, table]))
+    after = read_log(copy.lake)
+    name = f"{column}_{spec.name[0].upper()}"
+    changed_N = getattr(after, name) - getattr(before, name)
+    assert changed_N.nonzero()[0].tolist() == [2, 3, 4] and set(changed_N[2:5]) == {3}
+    np.testing.assert_array_equal(after.root_author_P, before.root_author_P)
 
 
 @pytest.mark.parametrize("viewed_ms", [0, 800])
