@@ -121,7 +121,15 @@ def session(app: str = "feedloop", settings: SparkSettings | None = None) -> "Sp
         return builder.getOrCreate()
     except (PySparkException, Py4JError) as error:
         given = ", ".join(f"{name}={value}" for name, value in settings.model_dump(by_alias=True).items())
-        raise BadInput(f"Spark does not start with {given}: {str(error).partition(chr(10))[0]}") from error
+        raise BadInput(f"Spark does not start with {given}: {_cause(str(error))}") from error
+
+
+def _cause(told: str) -> str:
+    """What went wrong, in one line: of an error out of Java that is the line after the call that failed."""
+    lines = [line.strip().removeprefix(": ") for line in told.splitlines() if line.strip()]
+    if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):
+        return lines[1]
+    return lines[0] if lines else "it does not say why"
 
 
 def _of_cluster(settings: SparkSettings) -> dict[str, str]:

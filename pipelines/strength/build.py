@@ -64,7 +64,7 @@ def build_strength(workspace: Workspace, spark: SparkSession, moments: Sequence[
                 for moment, weeks in used.items():
                     learn = _learning_rows(rows, counts, weeks, settings)
                     if why := too_few(learn, moment, settings):
-                        left_out[moment] = why
+                        left_out[moment] = why + _drawn(counts, weeks, settings)
                     else:
                         made[moment] = _strengths(rows, counts.get(moment, 0), learn, moment, settings)
         for moment, why in sorted(left_out.items()):
@@ -110,6 +110,13 @@ def _learning_rows(
         wanted = wanted.where(place < int(_SHARES * settings.most_rows / count))
         say(f"  learning from {settings.most_rows / count:.1%} of {count:,} friendships by week")
     return PairRows.of(wanted.toArrow())
+
+
+def _drawn(counts: dict[int, int], weeks: Iterable[int], settings: StrengthSettings) -> str:
+    count = sum(counts.get(week, 0) for week in weeks)
+    if count <= settings.most_rows:
+        return ""
+    return f"; FEEDLOOP_STRENGTH_MOST_ROWS={settings.most_rows} drew them from {count}"
 
 
 def _strengths(rows: DataFrame, count: int, learn: PairRows, moment: int, settings: StrengthSettings) -> Strengths:

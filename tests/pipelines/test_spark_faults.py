@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from contracts.errors import BadInput
-from pipelines.spark import machine_faults
+from pipelines.spark import _cause, machine_faults
 
 pytestmark = pytest.mark.spark
 
@@ -49,3 +49,20 @@ def test_a_full_scratch_disk_is_one_sentence_that_names_the_folder(
 def test_what_is_no_fault_of_the_disk_stays_sparks_own_error(spark: SparkSession) -> None:
     with pytest.raises(PySparkException, match="CAST_INVALID_INPUT"), machine_faults():
         spark.sql("select cast('x' as int)").collect()
+
+
+@pytest.mark.parametrize(
+    ("told", "cause"),
+    [
+        (
+            "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n"
+            ": org.apache.spark.SparkException: Could not parse Master URL: 'k8s://x'\n\tat org.apache.spark.SparkContext$",
+            "org.apache.spark.SparkException: Could not parse Master URL: 'k8s://x'",
+        ),
+        ("[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number.\nmore", "[JAVA_GATEWAY_EXITED] "
+         "Java gateway process exited before sending its port number."),
+        ("", "it does not say why"),
+    ],
+)  # fmt: skip
+def test_why_spark_does_not_start_is_javas_own_line_and_not_the_call_that_failed(told: str, cause: str) -> None:
+    assert _cause(told) == cause

@@ -8,6 +8,7 @@ import pytest
 from contracts.clock import DAY
 from contracts.dataset import Dataset
 from contracts.errors import BadInput
+from pipelines.strength.build import _drawn
 from pipelines.strength.judge import judge
 from pipelines.strength.learn import NEVER, PairRows, fit_plain, fit_trees, plain_chances, too_few
 from pipelines.strength.rows import INPUT_NAMES
@@ -105,3 +106,21 @@ def test_too_few_contacts_are_told_with_their_count(rng: np.random.Generator) ->
     assert "49 of 300 friendships" in (too_few(rows, START + 7 * DAY, SETTINGS) or "")
     rows.contact_known_at_N[49] = START + DAY
     assert too_few(rows, START + 7 * DAY, SETTINGS) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("MOST_ROWS", "1"), ("ROWS_AT_ONCE", "1"), ("LEAVES", "131073"), ("THREADS", "100000"), ("TREES", "2000000000")],
+)
+def test_settings_that_no_learning_can_have_are_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(f"FEEDLOOP_STRENGTH_{name}", value)
+    with pytest.raises(BadInput, match=f"^FEEDLOOP_STRENGTH_{name} is '{value}': input should be (less|greater) than"):
+        StrengthSettings()
+
+
+def test_where_rows_were_drawn_too_few_contacts_are_told_with_the_setting_that_drew_them() -> None:
+    settings = StrengthSettings(most_rows=10_000)
+    assert _drawn({START: 4_000, START + 1: 7_000}, (START, START + 1), settings) == (
+        "; FEEDLOOP_STRENGTH_MOST_ROWS=10000 drew them from 11000"
+    )
+    assert _drawn({START: 10_000}, (START,), settings) == ""
