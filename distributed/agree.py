@@ -24,7 +24,7 @@ def together(mesh: Mesh, check: Callable[[], None]) -> None:
     try:
         check()
     except (LayoutError, OSError) as error:
-        said = str(error)
+        said = _sentence(error)
     everyone = [said]
     if mesh.rank.world_size > 1:
         everyone = [""] * mesh.rank.world_size
@@ -40,9 +40,13 @@ def on_first(mesh: Mesh, act: Callable[[], Any]) -> Any:
         try:
             answer[0] = act()
         except (LayoutError, OSError) as error:
-            answer[1] = str(error)
+            answer[1] = _sentence(error)
     if mesh.rank.world_size > 1:
         dist.broadcast_object_list(answer, src=0)
     if answer[1]:
         raise LayoutError(answer[1])
     return answer[0]
+
+
+def _sentence(error: LayoutError | OSError) -> str:
+    return f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)

@@ -14,6 +14,7 @@ from torch import nn
 
 from distributed.affinity import placement
 from distributed.average import MovingAverage
+from distributed.errors import LayoutError
 from distributed.groups import Mesh
 from distributed.mesh import ParallelLayout
 from distributed.rank import Rank
@@ -60,7 +61,7 @@ class TrainerSettings:
 @dataclass
 class TrainResult:
     """What came of it. `state` is the best epoch's whole state dict on the CPU. `routed`: choices per expert of each sparse
-    layer over the whole training."""
+    layer over the whole training. `earlier_seconds`: of the runs that this one went on from."""
 
     state: dict[str, torch.Tensor]
     learning_rate: float
@@ -71,6 +72,7 @@ class TrainResult:
     skipped_steps: int = 0
     largest_norm: float = 0.0
     samples_per_second: float = 0.0
+    earlier_seconds: float = 0.0
     routed: dict[str, list[int]] = field(default_factory=dict)
 
 
@@ -111,9 +113,9 @@ def train_work(work: Work, train_rows: int, validation_rows: int, settings: Trai
     several ranks and one line per epoch, on the first rank. `step_log`: a file for a line a step and rank
     (`distributed.step_log`), begun anew. `checkpoints`: a folder for the last and the best epoch; a training that finds its
     own there goes on after it, under whatever layout, and ends as if it had never stopped. `made_of` (JSON): what beside the
-    settings makes a training another one, such as a hash of its rows.
+    settings makes a training another one, such as a hash of its rows. `LayoutError` on all ranks when no epoch has a finite figure.
     """
-    rank = work.mesh.rank
+    started, rank = time.perf_counter(), work.mesh.rank
     batches = EpochBatches(train_rows, settings.batch_size, settings.seed)
     optimizer = torch.optim.AdamW(work.data.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
     schedule = rate_factor(settings.schedule, batches.per_epoch * settings.epochs, settings.warmup_share,
@@ -151,17 +153,20 @@ def train_work(work: Work, train_rows: int, validation_rows: int, settings: Trai
             if figure < result.best_validation:
                 result.best_epoch, result.best_validation = epoch, figure
                 result.state = work.state()
-        result.samples_per_second = (epoch + 1) * train_rows / seconds
         result.history.append({"epoch": epoch, "train": loss_total / max(weight_total, 1e-300), "validation": figure})
         if report and rank.first:
             report(f"  epoch {epoch + 1}: train {result.history[-1]['train']:.5f}, validation {figure:.5f}, "
                    f"{log.progress()}, {rank.world_size} rank(s)")  # fmt: skip
         result.routed = _added(routed_before, work.routed())
         if kept is not None:
-            kept.save(epoch, result.best_epoch, {**{name: getattr(result, name) for name in _KEPT}, "seconds": seconds})
+            run_seconds = result.earlier_seconds + time.perf_counter() - started
+            kept.save(epoch, result.best_epoch, {**{name: getattr(result, name) for name in _KEPT}, "seconds": seconds,
+                                                 "run_seconds": run_seconds})  # fmt: skip
+    result.samples_per_second = len(result.history) * train_rows / seconds
     if not result.state:
-        raise ValueError(
-            f"no epoch of {len(result.history)} had a finite validation figure; {result.skipped_steps} steps were skipped"
+        raise LayoutError(
+            f"no epoch of {len(result.history)} had a finite validation figure at learning rate {settings.learning_rate:g} "
+            f"and precision {settings.precision}; {result.skipped_steps} steps were skipped. A lower rate, or a wider type, helps"
         )
     return result
 
@@ -190,6 +195,7 @@ def _go_on(kept: "EpochCheckpoints | None", work: Work, average: MovingAverage |
         kept.load(last)
     for name in _KEPT:
         setattr(result, name, told[name])
+    result.earlier_seconds = told.get("run_seconds") or told["seconds"]
     return last + 1, told["seconds"]
 
 

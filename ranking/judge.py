@@ -42,11 +42,11 @@ def judge(logits: Mapping[str, np.ndarray], inputs: RankerInputs) -> tuple[dict[
 
 def training_report(result: TrainResult, inputs: RankerInputs, seconds: float, layout: str, precision: str
                     ) -> dict[str, Any]:  # fmt: skip
-    """How the training went, for the artifact's metrics."""
+    """How the training went, for the artifact's metrics; `seconds` are this run's, to which those it went on from are added."""
     train = inputs.samples["train"]
     return {
         "rows": len(train), "requests": len(train.group_sizes_G), "inputs": len(INPUT_NAMES),
-        "layout": layout, "precision": precision, "seconds": round(seconds, 2),
+        "layout": layout, "precision": precision, "seconds": round(result.earlier_seconds + seconds, 2),
         "samples_per_second": round(result.samples_per_second),
         "learning_rate": result.learning_rate, "best_epoch": result.best_epoch + 1,
         "best_validation": result.best_validation, "history": result.history, "steps": result.steps,

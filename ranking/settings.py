@@ -5,6 +5,11 @@ from pydantic_settings import SettingsConfigDict
 
 from contracts.settings import Settings
 
+# Far above what the logs feed, and low enough that each alone can be laid out in memory.
+_WIDEST, _MOST_PARTS = 16_384, 1_024
+_MOST_TRIES = 20
+"""The last one's rate is a thousand-millionth of the first one's."""
+
 
 class PrerankSettings(Settings):
     """Pre-ranker; environment prefix FEEDLOOP_PRERANK_."""
@@ -26,10 +31,12 @@ class PrerankSettings(Settings):
 class _NetworkSettings(Settings):
     """What both rankers' networks and trainings have in common."""
 
-    experts: int = Field(4, ge=1, description="experts of the mixture over tasks")
-    expert_width: int = Field(64, ge=1, description="units in an expert's hidden layer; its output has half as many")
-    tower_width: int = Field(32, ge=1, description="units in a task tower's hidden layer")
-    embedding_dim: int = Field(8, ge=1, description="length of a category's embedding")
+    experts: int = Field(4, ge=1, le=_MOST_PARTS, description="experts of the mixture over tasks")
+    expert_width: int = Field(
+        64, ge=1, le=_WIDEST, description="units in an expert's hidden layer; its output has half as many"
+    )
+    tower_width: int = Field(32, ge=1, le=_WIDEST, description="units in a task tower's hidden layer")
+    embedding_dim: int = Field(8, ge=1, le=_WIDEST, description="length of a category's embedding")
     category_codes: int = Field(256, ge=1, description="most codes of a category that get an embedding of their own")
     category_rows: int = Field(50, ge=1, description="fewest training rows for a code to get an embedding of its own")
     learning_rate: float = Field(3e-3, gt=0, description="peak rate of the first try")
@@ -53,7 +60,9 @@ class _NetworkSettings(Settings):
     threads: int = Field(
         1, ge=1, le=1024, description="CPU threads of each rank; more ranks gain more than more threads"
     )
-    collective_timeout_s: float = Field(60.0, gt=0, description="seconds after which a silent rank counts as lost")
+    collective_timeout_s: float = Field(
+        60.0, ge=1, le=86_400, description="seconds after which a silent rank counts as lost"
+    )
     seed: int = Field(7, ge=0)
 
 
@@ -62,25 +71,31 @@ class SequenceSettings(_NetworkSettings):
 
     model_config = SettingsConfigDict(env_prefix="FEEDLOOP_SEQUENCE_", frozen=True, extra="forbid")
 
-    history: int = Field(24, ge=1, description="most of a viewer's last actions that the ranker sees")
-    candidates: int = Field(8, ge=1, description="candidates beside one history; a longer slate is cut into several")
+    history: int = Field(24, ge=1, le=_WIDEST, description="most of a viewer's last actions that the ranker sees")
+    candidates: int = Field(
+        8, ge=1, le=_WIDEST, description="candidates beside one history; a longer slate is cut into several"
+    )
     author_codes: int = Field(
         0,
         ge=0,
         description="most authors that get an embedding of their own; on a log of weeks they are learnt by heart",
     )
     author_rows: int = Field(20, ge=1, description="fewest training actions and candidates for an author to get one")
-    layers: int = Field(2, ge=1)
-    width: int = Field(32, ge=2, description="channels of a token")
-    heads: int = Field(4, ge=1, description="attention heads; width / heads is even")
-    feed_forward: int = Field(64, ge=1, description="channels of a feed-forward network, or of each of its experts")
-    sparse_experts: int = Field(4, ge=0, description="experts of each layer's feed-forward; 0: one dense network")
-    top_k: int = Field(2, ge=1, description="experts that a token goes to")
+    layers: int = Field(2, ge=1, le=_MOST_PARTS)
+    width: int = Field(32, ge=2, le=_WIDEST, description="channels of a token")
+    heads: int = Field(4, ge=1, le=_MOST_PARTS, description="attention heads; width / heads is even")
+    feed_forward: int = Field(
+        64, ge=1, le=_WIDEST, description="channels of a feed-forward network, or of each of its experts"
+    )
+    sparse_experts: int = Field(
+        4, ge=0, le=_MOST_PARTS, description="experts of each layer's feed-forward; 0: one dense network"
+    )
+    top_k: int = Field(2, ge=1, le=_MOST_PARTS, description="experts that a token goes to")
     dropout: float = Field(0.2, ge=0, lt=1)
     epochs: int = Field(10, ge=1, description="most passes over the training samples")
     batch_size: int = Field(128, ge=1, description="samples (a history with its candidates) of a global batch")
     tries: int = Field(
-        2, ge=1, description="most tries, each at a third of the rate before, while a try overfits at once"
+        2, ge=1, le=_MOST_TRIES, description="most tries, each at a third of the rate before, while a try overfits at once"
     )
 
 
@@ -92,5 +107,5 @@ class RankerSettings(_NetworkSettings):
     epochs: int = Field(12, ge=1, description="most passes over the training rows")
     batch_size: int = Field(2048, ge=1, description="rows of a global batch, over all ranks")
     tries: int = Field(
-        3, ge=1, description="most tries, each at a third of the rate before, while a try overfits at once"
+        3, ge=1, le=_MOST_TRIES, description="most tries, each at a third of the rate before, while a try overfits at once"
     )

@@ -53,11 +53,14 @@ def best_of_tries(attempt: Callable[[TrainerSettings, Path | None], TrainResult]
                   settings: RankerSettings | SequenceSettings, beside: Beside) -> TrainResult:  # fmt: skip
     """The best of `attempt(settings of the try, folder of its checkpoints)`, tried again while a try overfits at once."""
     best: TrainResult | None = None
+    earlier_seconds = 0.0
     for number in range(settings.tries):
         result = attempt(trainer_settings(settings, number), beside.checkpoints_of(number))
+        earlier_seconds += result.earlier_seconds
         if best is None or result.best_validation < best.best_validation:
             best = result
         if result.best_epoch >= _AT_ONCE or len(result.history) == settings.epochs:
             break
     assert best is not None
+    best.earlier_seconds = earlier_seconds
     return best

@@ -18,8 +18,11 @@ import torch
 import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.storage import WriteResult
+from torch.futures import Future
 
 from distributed.agree import on_first, together, united
+from distributed.checkpoint.manifest import FORMAT, MANIFEST, read_manifest
 from distributed.checkpoint.pieces import LoadPlanner, Pieces, SavePlanner
 from distributed.errors import LayoutError
 from distributed.flat_unit import Held
@@ -28,8 +31,6 @@ from distributed.sharded_data import ShardedData
 
 Beside = Mapping[str, Mapping[nn.Parameter, torch.Tensor]]
 """Further tensors by their name and the parameter (of `ShardedData.parameters()`) beside which they lie, such as averages."""
-
-_MANIFEST, _FORMAT = "manifest.json", 1
 
 
 def save_checkpoint(path: Path, model: nn.Module, data: ShardedData, optimizer: torch.optim.Optimizer, mesh: Mesh,
@@ -58,7 +59,7 @@ def save_checkpoint(path: Path, model: nn.Module, data: ShardedData, optimizer: 
     try:
         _write(content, building, mesh)
         known = united(mesh, {"parameters": shapes, "states": kinds})
-        manifest = {"format": _FORMAT, "layout": str(mesh.layout), "optimizer": type(optimizer).__name__,
+        manifest = {"format": FORMAT, "layout": str(mesh.layout), "optimizer": type(optimizer).__name__,
                     "facts": known_facts, **known}  # fmt: skip
         on_first(mesh, lambda: _finish(path, building, manifest))
     except BaseException:
@@ -75,7 +76,7 @@ def load_checkpoint(path: Path, model: nn.Module, data: ShardedData, optimizer: 
     files are verified and names, shapes and types compared: `LayoutError` on all ranks with the first that does not fit.
     """
     path = Path(path)
-    manifest = on_first(mesh, lambda: _read_manifest(path))
+    manifest = on_first(mesh, lambda: read_manifest(path))
     together(mesh, lambda: _verify(path, manifest, mesh))
     saved = dcp.FileSystemReader(path).read_metadata().state_dict_metadata
     names = set(united(mesh, {"names": {held.name: 0 for held in data.held()}})["names"])
@@ -156,11 +157,14 @@ def _begin(path: Path, building: Path) -> None:
 
 def _finish(path: Path, building: Path, manifest: dict[str, Any]) -> None:
     files = {file.name: _digest(file) for file in sorted(building.iterdir())}
-    with open(building / _MANIFEST, "w") as out:
-        json.dump({**manifest, "files": files}, out, sort_keys=True, indent=1)
-        out.flush()
-        os.fsync(out.fileno())
-    os.rename(building, path)
+    try:
+        with open(building / MANIFEST, "w") as out:
+            json.dump({**manifest, "files": files}, out, sort_keys=True, indent=1)
+            out.flush()
+            os.fsync(out.fileno())
+        os.rename(building, path)
+    except OSError as error:
+        raise LayoutError(f"checkpoint {path} cannot be written: {error.strerror}") from None
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -171,18 +175,6 @@ def _finish(path: Path, building: Path, manifest: dict[str, Any]) -> None:
 def _digest(file: Path) -> str:
     with open(file, "rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
-
-
-def _read_manifest(path: Path) -> dict[str, Any]:
-    try:
-        manifest = json.loads((path / _MANIFEST).read_text())
-    except FileNotFoundError:
-        raise LayoutError(f"there is no checkpoint at {path}") from None
-    except ValueError as error:
-        raise LayoutError(f"checkpoint {path}: {_MANIFEST} is not JSON: {error}") from None
-    if manifest.get("format") != _FORMAT:
-        raise LayoutError(f"checkpoint {path} has format {manifest.get('format')}; this version reads {_FORMAT}")
-    return manifest
 
 
 def _verify(path: Path, manifest: dict[str, Any], mesh: Mesh) -> None:
@@ -216,6 +208,9 @@ def _compare(path: Path, manifest: dict[str, Any], saved: Mapping[str, Any], nam
             raise LayoutError(f"checkpoint {path} has no parameter {one.name} {one.whole_shape}")
         if tuple(shape) != one.whole_shape:
             raise LayoutError(f"parameter {one.name} is {one.whole_shape} here and {tuple(shape)} in checkpoint {path}")
+        for key in ("parameters", *manifest["states"]):
+            if f"{key}/{one.name}" not in saved:
+                raise LayoutError(f"checkpoint {path} has no {key} of parameter {one.name}")
         dtype = saved[f"parameters/{one.name}"].properties.dtype
         if dtype != one.owner.dtype:
             raise LayoutError(f"parameter {one.name} is {one.owner.dtype} here and {dtype} in checkpoint {path}")
@@ -226,10 +221,28 @@ def _compare(path: Path, manifest: dict[str, Any], saved: Mapping[str, Any], nam
         )
 
 
+class _Writer(dcp.FileSystemWriter):
+    """PyTorch's. On a full disk its archive complains of a position, and the system's reason is lost on the way."""
+
+    def write_data(self, plan: dcp.SavePlan, planner: dcp.SavePlanner) -> Future[list[WriteResult]]:
+        """As there."""
+        try:
+            return super().write_data(plan, planner)
+        except Exception as error:
+            raise _reason_of_the_system(error) from None
+
+
+def _reason_of_the_system(error: BaseException) -> BaseException:
+    found: BaseException | None = error
+    while found is not None and not isinstance(found, OSError):
+        found = found.__cause__ or found.__context__
+    return found or error
+
+
 def _write(content: dict[str, Any], folder: Path, mesh: Mesh) -> None:
     try:
         with _one_process_is_meant():
-            dcp.save(content, storage_writer=dcp.FileSystemWriter(folder), planner=SavePlanner(),
+            dcp.save(content, storage_writer=_Writer(folder), planner=SavePlanner(),
                      no_dist=mesh.rank.world_size == 1)  # fmt: skip
     except CheckpointException as error:
         raise LayoutError(f"checkpoint {folder} cannot be written: {_first_reason(error)}") from None
@@ -253,4 +266,5 @@ def _one_process_is_meant() -> Iterator[None]:
 
 def _first_reason(error: CheckpointException) -> str:
     rank, (reason, _) = min(error.failures.items())
-    return f"rank {rank}: {str(reason).splitlines()[0]}"
+    said = reason.strerror if isinstance(reason, OSError) else None
+    return f"rank {rank}: {said or str(reason).splitlines()[0]}"

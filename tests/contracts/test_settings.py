@@ -20,11 +20,19 @@ ROOMS = {
     "FEEDLOOP_BROKEN_SHARE": "pipelines.expectations.check:ExpectationSettings",
     "FEEDLOOP_REDIS_": "contracts.machine.redis_server:RedisSettings",
 }
-WRONG = {
+WRONG: dict[str, tuple[str, ...]] = {
     "FEEDLOOP_SAMPLES_KEEP_NEGATIVES": ("nan", "0", "-1", "2", "abc", "", "inf"),
     "FEEDLOOP_SAMPLES_SEED": ("huge", "-1", "99999999999999999999"),
-    "FEEDLOOP_SEQUENCE_LAYERS": ("0",),
-    "FEEDLOOP_SEQUENCE_COLLECTIVE_TIMEOUT_S": ("1e300",),
+    **{
+        f"FEEDLOOP_SEQUENCE_{name}": ("0", "2000000000")
+        for name in ("HISTORY", "CANDIDATES", "LAYERS", "WIDTH", "HEADS", "FEED_FORWARD", "TOP_K", "TRIES")
+    },
+    **{
+        f"FEEDLOOP_RANKER_{name}": ("0", "2000000000")
+        for name in ("EXPERTS", "EXPERT_WIDTH", "TOWER_WIDTH", "EMBEDDING_DIM", "TRIES")
+    },
+    "FEEDLOOP_SEQUENCE_SPARSE_EXPERTS": ("-1", "2000000000"),
+    "FEEDLOOP_SEQUENCE_COLLECTIVE_TIMEOUT_S": ("1e300", "1e-9"),
     "FEEDLOOP_RANKER_BATCH_SIZE": ("x", "1.5"),
     "FEEDLOOP_RANKER_SEED": ("-1",),
     "FEEDLOOP_RANKER_LEARNING_RATE": ("inf", "nan"),

@@ -2,6 +2,9 @@
 
 import dataclasses
 import json
+import math
+import resource
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -214,7 +217,7 @@ class _Stopped(Exception):
 
 
 def in_parts(
-    rank: Rank, axes: str, folder: str | None, stop_after: int | None, average: float | None
+    rank: Rank, axes: str, folder: str | None, stop_after: int | None, average: float | None, worth: float = 1.0
 ) -> TrainResult | None:
     """A training that ends, as if killed, after some epochs."""
     problem, network = Problem(), Network(0)
@@ -225,7 +228,7 @@ def in_parts(
         epochs[0] += 1
         if stop_after is not None and epochs[0] > stop_after:
             raise _Stopped
-        return problem.validate(module, indices_B)
+        return problem.validate(module, indices_B) * worth
 
     settings = TrainerSettings(epochs=5, batch_size=50, learning_rate=0.02, patience=4, average_decay=average)
     prepare(network, settings, rank)
@@ -251,6 +254,9 @@ def test_a_training_that_stopped_ends_under_another_layout_as_if_it_had_not(aver
     again = in_parts(Rank(), "", folder, None, average)
     assert again.history == ended.history
     assert all(torch.equal(again.state[name], ended.state[name]) for name in whole.state)
+    assert again.samples_per_second == ended.samples_per_second > 0
+    spent = [one.earlier_seconds for one in (whole, ended, again)]
+    assert 0 == spent[0] < spent[1] < spent[2], "seconds of the runs before are counted"
 
 
 def test_a_folder_of_another_training_is_refused(tmp_path: Path):
@@ -259,3 +265,76 @@ def test_a_folder_of_another_training_is_refused(tmp_path: Path):
         LayoutError, match=r"were begun with average_decay = None, not 0.9; another training needs another folder"
     ):
         in_parts(Rank(), "", str(tmp_path / "run"), None, 0.9)
+
+
+def test_what_else_lies_in_the_folder_stays_and_is_not_taken_for_an_epoch(tmp_path: Path):
+    for name in ("epoch-best-keep", "epoch-00042", "epoch-1234-mine"):
+        (tmp_path / name).mkdir()
+    for name in ("epoch-loss.png", "epoch-0077"):
+        (tmp_path / name).write_text("mine")
+    in_parts(Rank(), "", str(tmp_path), 3, None)
+    assert in_parts(Rank(), "", str(tmp_path), None, None) is not None
+    left = {path.name for path in tmp_path.iterdir()}
+    assert {"epoch-best-keep", "epoch-00042", "epoch-1234-mine", "epoch-loss.png", "epoch-0077"} < left
+    assert "epoch-0004" in left and len(left) <= 7
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("kept")
+    in_parts(Rank(), "", str(folder), 2, None)
+    return folder
+
+
+GONE = object()
+DAMAGES = [
+    *[((name,), value, f"{name} ") for name in ("files", "parameters", "states", "facts", "optimizer") for value in (GONE, None, [5])],
+    (("files",), {}, "lacks .metadata"), (("files", ".metadata"), 5, "files.*5"), (("states", "optimizer/x"), "entries", "no optimizer/x"),
+    (("parameters", "layers.0.bias"), "16", "layers.0.bias"), ((), [], "object|dict"), ((), None, "object|dict"),
+    *[(("facts", name), value, name) for name in ("settings", "told") for value in (GONE, None, 5)],
+    *[(("facts", "told", name), value, name) for name in ("best_epoch", "history", "steps", "seconds", "routed")
+      for value in (GONE, "1", None)],
+    (("facts", "average_updates"), GONE, "average_updates is missing"), (("facts", "average_updates"), 3, "average_updates is 3"),
+    (("facts", "told", "best_epoch"), 9, "no checkpoint at .*epoch-0009"), (("facts", "told", "seconds"), 0, "seconds is 0"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("place", "value", "words"), DAMAGES, ids=lambda one: "" if one is GONE else str(one))
+def test_a_damaged_manifest_is_one_sentence(kept: Path, tmp_path: Path, place: tuple, value: object, words: str):
+    folder = shutil.copytree(kept, tmp_path / "run")
+    file = folder / "epoch-0001" / "manifest.json"
+    manifest = part = json.loads(file.read_text())
+    for name in place[:-1]:
+        part = part[name]
+    if not place:
+        manifest = value
+    elif value is GONE:
+        del part[place[-1]]
+    else:
+        part[place[-1]] = value
+    file.write_text(json.dumps(manifest))
+    with pytest.raises(LayoutError, match=words) as raised:
+        in_parts(Rank(), "", str(folder), None, None)
+    assert "checkpoint" in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_a_training_that_never_validates_goes_on_and_ends_in_the_same_sentence(tmp_path: Path):
+    for _ in range(2):
+        with pytest.raises(LayoutError, match="no epoch of 4 had a finite .* learning rate 0.02 and precision float64"):
+            in_parts(Rank(), "", str(tmp_path), None, None, math.nan)
+
+
+@pytest.mark.parametrize("most_bytes", [100, 5000, 20_000, 34_000])
+def test_a_file_that_the_system_does_not_let_grow_is_named_with_its_reason(most_bytes: int, tmp_path: Path):
+    """A tensor is larger than the buffers before the file, so that PyTorch's archive meets the failure midway."""
+    problem, wide = Problem(), torch.nn.Linear(64, 64).double()
+    work = ModuleWork(wide, problem.loss, problem.validate, Mesh(ParallelLayout(), Rank()))
+    optimizer = torch.optim.AdamW(work.data.parameters())
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, hard))
+    try:
+        with pytest.raises(LayoutError, match="checkpoint .*step2.* cannot be written: rank 0: File too large"):
+            save_checkpoint(tmp_path / "step2", wide, work.data, optimizer, work.mesh)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(tmp_path.iterdir()) == []

@@ -10,8 +10,11 @@ import pytest
 from click.testing import CliRunner
 
 from contracts.workspace import Workspace
+from distributed import TrainerSettings, TrainResult
 from distributed.checkpoint.epochs import EpochCheckpoints
 from feedloop.cli import main
+from ranking.settings import RankerSettings
+from ranking.tries import Beside, best_of_tries
 from tests.ranking.synthetic import samples_table, workspace_with
 
 SMALL = {"EPOCHS": 3, "BATCH_SIZE": 256, "EXPERT_WIDTH": 8, "TOWER_WIDTH": 4, "CATEGORY_ROWS": 5, "LEARNING_RATE": 0.01, "TRIES": 2,
@@ -126,3 +129,36 @@ def test_the_folder_of_another_training_is_refused_before_any_rank_starts(
     monkeypatch.setattr("ranking.on_ranks.launch", lambda *_, **__: pytest.fail("ranks were started"))
     code, report = told(workspace, "--checkpoints", str(folder), **changed)
     assert code == 2 and f"with {next(iter(changed)).lower()} = " in report["error"], report
+
+
+def test_a_finished_training_that_is_started_again_reports_what_all_its_runs_took(
+    workspace: Workspace, plain: dict[str, Any], folder: Path, tmp_path: Path
+):
+    kept = shutil.copytree(folder, tmp_path / "kept")
+    file = kept / "try-1" / "epoch-0002" / "manifest.json"
+    manifest = json.loads(file.read_text())
+    manifest["facts"]["told"] |= {"run_seconds": 5000.0, "seconds": 0.5}
+    file.write_text(json.dumps(manifest))
+    code, report = told(workspace, "--checkpoints", str(kept))
+    assert code == 0 and report["version"] == plain["version"]
+    assert report["training"]["seconds"] > 5000
+    assert report["training"]["samples_per_second"] == 2 * 3 * report["training"]["rows"]
+
+
+def test_the_seconds_of_every_try_count_not_of_the_best_alone():
+    spent = iter([5.0, 7.0])
+
+    def attempt(of_trainer: TrainerSettings, checkpoints: Path | None) -> TrainResult:
+        return TrainResult({}, of_trainer.learning_rate, 0, of_trainer.learning_rate, earlier_seconds=next(spent))
+
+    assert best_of_tries(attempt, RankerSettings(tries=2), Beside()).earlier_seconds == 12
+
+
+@pytest.mark.parametrize("options", [(), ("--nproc", "2")], ids=["one rank", "two"])
+def test_a_rate_at_which_nothing_is_learnt_is_one_sentence_with_rate_and_precision(
+    workspace: Workspace, options: tuple[str, ...]
+):
+    before = workspace.artifacts.versions("ranker")
+    code, report = told(workspace, "--precision", "float32", *options, LEARNING_RATE=1e9, CLIP_NORM=1e9)
+    assert code == 2 and "at learning rate 1e+09 and precision float32" in report["error"], report
+    assert "\n" not in report["error"] and workspace.artifacts.versions("ranker") == before
