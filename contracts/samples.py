@@ -25,7 +25,7 @@ SAMPLES = TableSpec(
         ]
     ),
     "shown_at",
-    ("shown_at", "request_id", "position"),
+    ("shown_at", "request_id", "position", "post_id"),
 )  # fmt: skip
 """`label_*` is null where the log has no such task. Features are as of `requested_at` (when the feed was made), never
 later. Rows whose attribution window [shown_at, shown_at + attribution_us) is not closed at the log's end are absent;

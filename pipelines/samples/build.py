@@ -23,7 +23,7 @@ from pipelines.samples.bias import examination_of, features_must_tell
 from pipelines.samples.card import write_card
 from pipelines.samples.circles import member_sets
 from pipelines.samples.facts import with_facts
-from pipelines.samples.impressions import sampled_impressions
+from pipelines.samples.impressions import KEY, check_keys, sampled_impressions
 from pipelines.samples.labels import with_labels
 from pipelines.samples.report import LABELS, drawn_rows, report_of
 from pipelines.samples.settings import SampleSettings
@@ -42,7 +42,7 @@ def build_samples(workspace: Workspace, spark: SparkSession, settings: SampleSet
     Every feature is as of the impression's request: nothing known at or after that moment moves it. The plan is Spark's
     throughout, and executors write what it gives; what the driver holds is bounded by the settings.
 
-    Raises `BadInput` when a table is missing or no impression falls into a window.
+    Raises `BadInput` when a table is missing, no impression falls into a window, or one post stands twice in a request.
     """
     dataset = workspace.dataset()
     lake = workspace.lake
@@ -55,6 +55,7 @@ def build_samples(workspace: Workspace, spark: SparkSession, settings: SampleSet
             raise BadInput(
                 f"no impression of the log falls into a train, validation or test window: {dataset.split().as_dict()}"
             )
+        check_keys(rows, spark, lake)
         events = held.enter_context(kept(event_frame(spark, lake)))
         sets = held.enter_context(kept(member_sets(spark, lake)))
         samples = with_counters(with_facts(spark, lake, rows, sets), events, rows)
@@ -131,15 +132,7 @@ def counter_groups() -> list[CounterGroup]:
 def with_counters(samples: DataFrame, events: DataFrame, rows: DataFrame) -> DataFrame:
     """`samples` plus every counter and latest feature, asked at the keys and moments of `rows`."""
     span = span_of(events)
-    keyed = rows.select(
-        "request_id",
-        "position",
-        "requested_at",
-        "user_id",
-        "author_id",
-        "post_id",
-        F.col("post")["topic"].alias("topic"),
-    )
+    keyed = rows.select(*KEY, "requested_at", "user_id", "author_id", F.col("post")["topic"].alias("topic"))
     for group in counter_groups():
         samples = _joined(samples, events, keyed, group, span)
     return samples
@@ -148,8 +141,8 @@ def with_counters(samples: DataFrame, events: DataFrame, rows: DataFrame) -> Dat
 def _joined(samples: DataFrame, events: DataFrame, keyed: DataFrame, group: CounterGroup, span: EventSpan) -> DataFrame:
     # The viewer's own counters are the same for all of a request's impressions.
     per_request = group.key == ("user_id",)
-    ids = ["request_id"] if per_request else ["request_id", "position"]
-    queries = keyed.select(*ids, *group.key, "requested_at")
+    ids = ["request_id"] if per_request else list(KEY)
+    queries = keyed.select(*dict.fromkeys((*ids, *group.key, "requested_at")))
     if per_request:
         queries = queries.distinct()
     values = as_of_queries(events, queries, group.family, group.key, ids, span)

@@ -12,10 +12,10 @@ from contracts.lake import Lake
 from contracts.tables import ACTIONS, FRIENDSHIPS
 from contracts.tasks import ENGAGEMENTS
 from pipelines.frames import frame
+from pipelines.samples.impressions import KEY
 
 CIRCLE, ENGAGED, SIZE = 0, 1, 2
 """Kinds of sets: the friends of a person, and the people who acted on a post; and of counts, that of one person's friends."""
-_ROW = ("request_id", "position")
 _COUNTS = ("viewer_friends", "author_friends", "mutual_friends", "friends_engaged")
 _NEVER = 2**62
 
@@ -45,19 +45,19 @@ def member_sets(spark: SparkSession, lake: Lake) -> DataFrame:
 
 
 def with_circle_counts(rows: DataFrame, sets: DataFrame) -> DataFrame:
-    """`rows` (request_id, position, user_id, author_id, post_id, requested_at, …) plus the facts that count friends.
+    """`rows` (request_id, post_id, user_id, author_id, requested_at, …) plus the facts that count friends.
 
     They are as of `requested_at`. `sets`: of `member_sets`; used several times, so keep it.
     """
-    asked = rows.select(_ROW[0], _ROW[1], F.col("requested_at").alias("_at"), F.inline(F.array(*_questions())))
+    asked = rows.select(*KEY, F.col("requested_at").alias("_at"), F.inline(F.array(*_questions())))
     shared = _shared(asked.where(F.col("kind") != SIZE).select("user_id", "kind", "id").distinct(), sets)
     sizes = sets.where(F.col("kind") == CIRCLE).select(
         _id(0).alias("user_id"), F.lit(SIZE).alias("kind"), "id", "begins", "ends"
     )
     counted = _counted(asked, shared.unionByName(sizes))
     names = {name: F.max(F.when(F.col("_number") == number, F.col("_count"))) for number, name in enumerate(_COUNTS)}
-    answers = counted.groupBy(*_ROW).agg(*(column.alias(name) for name, column in names.items()))
-    return rows.join(answers, list(_ROW)).select(*rows.columns, *_COUNTS)
+    answers = counted.groupBy(*KEY).agg(*(column.alias(name) for name, column in names.items()))
+    return rows.join(answers, list(KEY)).select(*rows.columns, *_COUNTS)
 
 
 def _questions() -> list[Column]:

@@ -4,11 +4,15 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from contracts.dataset import Dataset
+from contracts.errors import BadInput
 from contracts.lake import Lake
 from contracts.tables import IMPRESSIONS, POSTS, REQUESTS
 from pipelines.frames import frame
+from pipelines.keys import KEYS
 
 WINDOWS = ("train", "validation", "test")
+KEY = KEYS["impressions"]
+"""What tells two impressions apart. A position may come twice in a request, as where ads are counted apart."""
 
 
 def sampled_impressions(spark: SparkSession, lake: Lake, dataset: Dataset) -> DataFrame:
@@ -36,6 +40,27 @@ def sampled_impressions(spark: SparkSession, lake: Lake, dataset: Dataset) -> Da
         F.array_sort(F.collect_list(F.struct("known_at", "created_at", "kind", "topic", "visibility", "origin_post_id"))).alias("versions")
     )  # fmt: skip
     return rows.join(versions, "post_id", "left").withColumn("post", latest_known("versions")).drop("versions")
+
+
+def check_keys(rows: DataFrame, spark: SparkSession, lake: Lake) -> None:
+    """`BadInput` where two of `rows` have one KEY, so that a join would multiply them: the table that repeats its key,
+    how many rows there do and the first of them."""
+    if _repeated(rows, KEY) is None:
+        return
+    for spec in (REQUESTS, IMPRESSIONS):
+        key = KEYS[spec.name]
+        if again := _repeated(frame(spark, lake, spec, key), key):
+            count, first = again
+            raise BadInput(
+                f"table {spec.name}: {count} rows repeat a {' and '.join(key)}, the first is {', '.join(map(str, first))}"
+            )
+
+
+def _repeated(rows: DataFrame, key: tuple[str, ...]) -> tuple[int, tuple[int, ...]] | None:
+    """How many rows share their key with another, and the least such key; None when none does."""
+    again = rows.groupBy(*key).count().where("count > 1")
+    count, first = again.agg(F.sum("count"), F.min(F.struct(*key))).first()
+    return (count, tuple(first)) if count else None
 
 
 def latest_known(versions: str) -> Column:

@@ -5,6 +5,9 @@ from pydantic_settings import SettingsConfigDict
 
 from contracts.settings import Settings
 
+FEWEST = 10_000
+"""Fewer rows than that tell nothing of a position, a slice or a day."""
+
 
 class SampleSettings(Settings):
     """Environment prefix FEEDLOOP_SAMPLES_."""
@@ -16,8 +19,10 @@ class SampleSettings(Settings):
     )
     seed: int = Field(7, ge=0, description="which rows are kept")
     most_estimated: int = Field(
-        2_000_000, ge=1, description="training rows of whole viewers, at most, on which the examination is estimated"
+        2_000_000,
+        ge=FEWEST,
+        description="training rows of whole viewers, at most, on which the examination is estimated",
     )
     most_carded: int = Field(
-        1_000_000, ge=1, description="rows of whole requests, at most, that the data card is drawn from"
+        1_000_000, ge=FEWEST, description="rows of whole requests, at most, that the data card is drawn from"
     )

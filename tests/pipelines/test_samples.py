@@ -290,3 +290,43 @@ def test_a_missing_table_or_an_empty_window_is_told_and_nothing_is_written(
     with pytest.raises(BadInput, match="no impression"):
         build_samples(workspace, spark)  # type: ignore[arg-type]
     assert not workspace.samples.exists(SAMPLES)
+
+
+def with_columns(rows: pa.Table, **columns: pa.Array) -> pa.Table:
+    """`rows` with these columns in place of theirs."""
+    for name, values in columns.items():
+        place = rows.schema.get_field_index(name)
+        rows = rows.set_column(place, rows.schema.field(name), values.cast(rows.schema.field(name).type))
+    return rows
+
+
+def test_two_posts_at_one_position_are_two_samples_with_the_very_features_they_have_at_two(
+    made: tuple[Workspace, dict], log: Tables, spark: object, tmp_path: Path
+) -> None:
+    shown = with_columns(log["impressions"], position=pc.divide(log["impressions"]["position"], 2))
+    workspace = save(tmp_path, log | {"impressions": shown})
+    build_samples(workspace, spark)  # type: ignore[arg-type]
+    order = [("request_id", "ascending"), ("post_id", "ascending")]
+    there, here = (one.samples.read(SAMPLES).sort_by(order) for one in (made[0], workspace))
+    moved = ["position", "examination"]
+    assert here.drop_columns(moved).equals(there.drop_columns(moved))
+    assert here["position"].to_pylist() == [position // 2 for position in there["position"].to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("impressions", r"^table impressions: 8 rows repeat a request_id and post_id, the first is 41, \d+$"),
+        ("requests", r"^table requests: 8 rows repeat a request_id, the first is 41$"),
+    ],
+)
+def test_rows_that_would_multiply_samples_are_refused_with_their_count_and_the_first(
+    made: tuple[Workspace, dict], log: Tables, spark: object, tmp_path: Path, name: str, sentence: str
+) -> None:
+    again = log[name].slice(40 if name == "requests" else 200, 4)
+    if name == "impressions":
+        again = with_columns(again, position=pc.add(again["position"], 7))
+    workspace = save(tmp_path, log | {name: pa.concat_tables([log[name], again])})
+    with pytest.raises(BadInput, match=sentence):
+        build_samples(workspace, spark)  # type: ignore[arg-type]
+    assert not workspace.samples.exists(SAMPLES)

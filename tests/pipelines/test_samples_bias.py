@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 import pytest
 
 from contracts.clock import DAY, HOUR, MINUTE
+from contracts.errors import BadInput
 from contracts.features import FEATURES
 from contracts.samples import SAMPLES
 from contracts.tables import ACTIONS
@@ -19,6 +20,7 @@ from pipelines.samples.bias import examination_of
 from pipelines.samples.card import write_card
 from pipelines.samples.card.figures import stability_index
 from pipelines.samples.examination import Examination
+from pipelines.samples.settings import SampleSettings
 from tests.pipelines.small_log import START, save, table
 
 ROWS = 6000
@@ -96,6 +98,25 @@ def test_a_card_drawn_from_some_requests_says_so_and_takes_requests_whole(sample
     write_card(workspace, drawn, found, ROWS)
     page = (workspace.reports / "samples.html").read_text()
     assert "Data card: 6,000 samples" in page and f"{drawn.num_rows:,} of them" in page
+
+
+def test_a_card_stands_where_no_row_was_drawn(samples: pa.Table, tmp_path: Path) -> None:
+    made = thinned(with_examination(samples)[0], 1.0, 7)
+    workspace = save(tmp_path, {"actions": _actions(made)})
+    write_card(workspace, made.slice(0, 0), None, ROWS)
+    page = (workspace.reports / "samples.html").read_text()
+    assert "Data card: 6,000 samples" in page and "of 0 of them" in page
+    assert "NaN" not in (workspace.reports / "samples.json").read_text()
+
+
+@pytest.mark.parametrize("name", ["most_carded", "most_estimated"])
+def test_so_few_rows_that_a_card_or_a_curve_would_say_nothing_are_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    variable = f"FEEDLOOP_SAMPLES_{name.upper()}"
+    monkeypatch.setenv(variable, "1")
+    with pytest.raises(BadInput, match=f"^{variable} is '1': input should be greater than or equal to 10000$"):
+        SampleSettings()
 
 
 def test_the_order_of_the_rows_moves_no_digit_of_the_curve(samples: pa.Table) -> None:

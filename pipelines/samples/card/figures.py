@@ -24,7 +24,7 @@ _LEAST_SHARE = 1e-4
 
 
 def figures(table: pa.Table, examination: Examination | None, lake: Lake, attribution_us: int) -> dict[str, Any]:
-    """Everything the card says of `table`, JSON-able; a rate of a task that the log lacks is None."""
+    """Everything the card says of `table`, JSON-able; a rate of a task that the log lacks, or of no rows, is None."""
     day_N = days_of(table["shown_at"].to_numpy())
     return {
         "rows": table.num_rows,
@@ -40,7 +40,7 @@ def figures(table: pa.Table, examination: Examination | None, lake: Lake, attrib
         "propensity": _propensity(table),
         "examination": examination.as_dict() if examination else None,
         "delays": _delays(table, lake, attribution_us),
-        "thinned": float(np.mean(table["keep_share"].to_numpy() < 1)),
+        "thinned": float(np.mean(table["keep_share"].to_numpy() < 1)) if table.num_rows else 0.0,
     }  # fmt: skip
 
 
@@ -79,6 +79,8 @@ def _slices(table: pa.Table) -> dict[str, pa.Array]:
 
 
 def _features(table: pa.Table, day_N: np.ndarray) -> dict[str, dict[str, float | None]]:
+    if not table.num_rows:
+        return {}
     last_two = np.unique(day_N)[-2:]
     found = {}
     for feature in FEATURES:

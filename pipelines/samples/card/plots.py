@@ -28,14 +28,15 @@ def _rates(axes: Any, parts: dict[str, Any], what: str) -> None:
     names = list(parts)
     for task in TASK_NAMES:
         rates = [part["rates"][task] for part in parts.values()]
-        if rates[0] is not None:
+        if rates and rates[0] is not None:
             axes.plot(range(len(names)), rates, marker="o", markersize=3, linewidth=1.4, label=task)
     every = max(1, len(names) // 6)
     axes.set_xticks(range(0, len(names), every), [name[-5:] for name in names[::every]])
     axes.set_xlabel(what)
     axes.set_ylabel("share of rows with the action")
     axes.set_ylim(bottom=0)
-    axes.legend(frameon=False, fontsize=9)
+    if axes.lines:
+        axes.legend(frameon=False, fontsize=9)
 
 
 def _examination(axes: Any, examination: dict[str, Any]) -> None:
