@@ -125,10 +125,13 @@ def session(app: str = "feedloop", settings: SparkSettings | None = None) -> "Sp
 
 
 def _cause(told: str) -> str:
-    """What went wrong, in one line: of an error out of Java that is the line after the call that failed."""
+    """What went wrong, in one line: of an error out of Java its own line, after the call that failed, and its first cause."""
     lines = [line.strip().removeprefix(": ") for line in told.splitlines() if line.strip()]
     if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):
-        return lines[1]
+        if "stopped SparkContext" in lines[1]:
+            return "the master did not answer, or ended the application (Cannot call methods on a stopped SparkContext)"
+        causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+        return f"{lines[1].rstrip('.')}, because of {causes[-1]}" if causes else lines[1]
     return lines[0] if lines else "it does not say why"
 
 

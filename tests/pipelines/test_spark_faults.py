@@ -59,6 +59,16 @@ def test_what_is_no_fault_of_the_disk_stays_sparks_own_error(spark: SparkSession
             ": org.apache.spark.SparkException: Could not parse Master URL: 'k8s://x'\n\tat org.apache.spark.SparkContext$",
             "org.apache.spark.SparkException: Could not parse Master URL: 'k8s://x'",
         ),
+        (
+            "An error occurred while calling None.X.\n: a.ClientException: An error has occurred.\n\tat a.B\nCaused by: a.C: c\n"
+            "\tat a.D\nCaused by: java.net.UnknownHostException: x\n\t... 3 more",
+            "a.ClientException: An error has occurred, because of java.net.UnknownHostException: x",
+        ),
+        (
+            "An error occurred while calling None.X.\n: java.lang.IllegalStateException: Cannot call methods on a stopped "
+            "SparkContext.\nThis stopped SparkContext was created at:\n",
+            "the master did not answer, or ended the application (Cannot call methods on a stopped SparkContext)",
+        ),
         ("[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number.\nmore", "[JAVA_GATEWAY_EXITED] "
          "Java gateway process exited before sending its port number."),
         ("", "it does not say why"),
