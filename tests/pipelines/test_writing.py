@@ -15,10 +15,12 @@ from pyspark.sql import functions as F
 from contracts.clock import DAY
 from contracts.errors import BadInput
 from contracts.lake import Lake, TableManifest, files_of
+from contracts.samples import SAMPLES
 from contracts.states import STATES
 from contracts.tables import SESSIONS
-from contracts.workspace import Workspace
 from pipelines.features import build_states
+from pipelines.samples import build_samples
+from pipelines.samples.settings import SampleSettings
 from pipelines.writing import cuts, numbered, write_frame
 from tests.pipelines.small_log import START, random_log, save
 
@@ -86,21 +88,27 @@ def test_states_in_several_files_are_the_same_states(
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of its own under a workspace's features, of 128 KiB."""
-    target = tmp_path / "ws" / "features"
+def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A disk of its own under a workspace's features, or the folder that the test names: of 1 MiB, which is soon full."""
+    target = tmp_path / "ws" / getattr(request, "param", "features")
     target.mkdir(parents=True)
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", target], capture_output=True, text=True
-    )
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", target], capture_output=True, text=True)
     if mounted.returncode:
         pytest.skip(f"a disk cannot be mounted here: {mounted.stderr.strip()}")
     yield target
     subprocess.run(["umount", target], check=True)
 
 
-def state_files(workspace: Workspace) -> dict[str, bytes]:
-    root = workspace.features.root
+def fill(disk: Path) -> Path:
+    """The file that takes all the room there is."""
+    filler = disk / "filler"
+    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+        while file.write(os.urandom(4096)):
+            pass
+    return filler
+
+
+def files_in(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*.*")) if path.is_file()}
 
 
@@ -110,12 +118,9 @@ def test_a_disk_that_refuses_is_one_sentence_and_the_old_states_stay(
 ) -> None:
     workspace = save(small_disk.parent, random_log(np.random.default_rng(5), users=4, posts=8, requests=60, slate=2))
     build_states(workspace, spark, [START + 6 * DAY])
-    before = state_files(workspace)
+    before = files_in(small_disk)
     if fault == "full":
-        filler = small_disk / "filler"
-        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
-            while file.write(os.urandom(4096)):
-                pass
+        filler = fill(small_disk)
         words = "No space left on device"
     else:
         subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
@@ -125,9 +130,23 @@ def test_a_disk_that_refuses_is_one_sentence_and_the_old_states_stay(
     assert "\n" not in str(raised.value)
     if fault == "full":
         filler.unlink()
-    assert state_files(workspace) == before, "no half table, and nothing left that fills the disk"
+    assert files_in(small_disk) == before, "no half table, and nothing left that fills the disk"
     for spec in STATES.values():
         assert (
             workspace.features.read(spec)["as_of"].to_pylist()
             == [START + 6 * DAY] * workspace.features.manifest(spec).rows
         )
+
+
+@pytest.mark.parametrize("small_disk", ["samples"], indirect=True)
+def test_a_full_disk_is_one_sentence_and_the_old_samples_stay(spark: SparkSession, small_disk: Path) -> None:
+    workspace = save(small_disk.parent, random_log(np.random.default_rng(5), users=4, posts=8, requests=60, slate=2))
+    build_samples(workspace, spark)
+    before, rows = files_in(small_disk), workspace.samples.manifest(SAMPLES).rows
+    filler = fill(small_disk)
+    with pytest.raises(BadInput, match=r"samples/.* cannot be written: No space left on device$") as raised:
+        build_samples(workspace, spark, SampleSettings(keep_negatives=0.5))
+    assert "\n" not in str(raised.value)
+    filler.unlink()
+    assert files_in(small_disk) == before, "no half table, and nothing left that fills the disk"
+    assert workspace.samples.read(SAMPLES).num_rows == rows
