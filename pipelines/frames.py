@@ -3,11 +3,14 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from contracts.lake import Lake
 from contracts.tables import TableSpec
+
+_PLACES = 1 << 20
 
 
 def frame(
@@ -26,6 +29,11 @@ def frame(
     files = lake.files(spec, start, end)
     rows = spark.read.schema(schema).parquet(*files) if files else spark.createDataFrame([], schema)
     return rows.select(*(columns if columns is not None else spec.schema.names))
+
+
+def drawn(share: float, columns: Sequence[str], seed: int) -> Column:
+    """Whether a row is among about `share` of all, by a hash of `columns`: equal ones are drawn together, in any order."""
+    return F.pmod(F.xxhash64(*columns, F.lit(seed)), F.lit(_PLACES)) < int(_PLACES * share)
 
 
 @contextmanager

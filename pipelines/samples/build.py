@@ -18,7 +18,7 @@ from contracts.workspace import Workspace
 from pipelines.counters import EventSpan, as_of_queries, span_of
 from pipelines.events import event_frame
 from pipelines.finishing import finished
-from pipelines.frames import kept
+from pipelines.frames import drawn, kept
 from pipelines.samples.bias import examination_of, features_must_tell
 from pipelines.samples.card import write_card
 from pipelines.samples.circles import member_sets
@@ -33,7 +33,6 @@ from pipelines.writing import WritingSettings, cuts, numbered, write_frame
 SOURCES = (USERS, FRIENDSHIPS, POSTS, REQUESTS, IMPRESSIONS, ACTIONS)
 _FINISHED = ("examination", "keep_share")
 _EVIDENCE = ("request_id", "post_id", "user_id", "author_id", "position", "viewed", "policy", "propensity", *LABELS)
-_SHARES = 1 << 20
 
 
 def build_samples(workspace: Workspace, spark: SparkSession, settings: SampleSettings | None = None) -> dict:
@@ -92,8 +91,7 @@ def _share_of_viewers(count: int, settings: SampleSettings) -> Column:
     train = F.col("split") == "train"
     if count <= settings.most_estimated:
         return train
-    place = F.pmod(F.xxhash64("user_id", F.lit(settings.seed)), F.lit(_SHARES))
-    return train & (place < int(_SHARES * settings.most_estimated / count))
+    return train & drawn(settings.most_estimated / count, ["user_id"], settings.seed)
 
 
 def _bounds(rows: DataFrame, counts: dict[tuple[str, int], int]) -> list[int]:

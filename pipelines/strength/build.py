@@ -17,7 +17,7 @@ from contracts.strength import TIE_STRENGTH
 from contracts.tables import ACTIONS, FRIENDSHIPS, IMPRESSIONS, POSTS, USERS
 from contracts.workspace import Workspace
 from pipelines.events import event_frame
-from pipelines.frames import kept
+from pipelines.frames import drawn, kept
 from pipelines.spark import machine_faults
 from pipelines.strength.judge import judge
 from pipelines.strength.learn import PairRows, fit_plain, fit_trees, plain_chances, too_few
@@ -27,7 +27,6 @@ from pipelines.strength.weeks import judged_moments, training_moments
 
 KIND = "tie_strength"
 """The artifact's kind: one LightGBM model per moment (UTC us), and the figures of the judged weeks."""
-_SHARES = 1 << 20
 
 
 def build_strength(workspace: Workspace, spark: SparkSession, moments: Sequence[int] | None = None,
@@ -106,8 +105,7 @@ def _learning_rows(
     wanted = rows.where(F.col("as_of").isin(*weeks))
     count = sum(counts.get(week, 0) for week in weeks)
     if count > settings.most_rows:
-        place = F.pmod(F.xxhash64("as_of", "user_id", "friend_id", F.lit(settings.seed)), F.lit(_SHARES))
-        wanted = wanted.where(place < int(_SHARES * settings.most_rows / count))
+        wanted = wanted.where(drawn(settings.most_rows / count, ["as_of", "user_id", "friend_id"], settings.seed))
         say(f"  learning from {settings.most_rows / count:.1%} of {count:,} friendships by week")
     return PairRows.of(wanted.toArrow())
 
